@@ -1,0 +1,46 @@
+.DEFAULT_GOAL := help
+.PHONY: quickstart test setup configure build bench format lint clean help
+
+PRESET ?= release
+JOBS ?= $(shell nproc)
+
+ifdef DBA_PYTHON
+override DBA_PYTHON := $(or $(shell command -v $(DBA_PYTHON)),$(DBA_PYTHON))
+export DBA_PYTHON
+endif
+export PATH := $(CURDIR)/.venv/bin:$(if $(DBA_PYTHON),$(dir $(DBA_PYTHON)):)$(PATH)
+
+BUILD := cmake --build --preset $(PRESET) --parallel $(JOBS)
+TIMED := @scripts/timed.sh
+
+quickstart: configure ## build and run the first example
+	$(TIMED) build $(BUILD) --target quickstart dba_program
+	@build/$(PRESET)/examples/quickstart
+
+test: build ## build everything and run all tests
+	$(TIMED) tests ctest --preset $(PRESET) --parallel $(JOBS)
+
+setup: ## install what is missing: Debian packages, and Python packages into .venv
+	$(TIMED) setup scripts/setup.sh
+
+configure: setup
+	$(TIMED) configure cmake --preset $(PRESET)
+
+build: configure ## build the library, the program, the examples and the tests
+	$(TIMED) build $(BUILD)
+
+bench: configure ## build and run the benchmarks
+	$(TIMED) build $(BUILD) --target bench
+
+format: setup ## format the C++ and CUDA files
+	@scripts/format.sh
+
+lint: setup ## check the format, and what cppcheck and shellcheck say where they are installed
+	@scripts/lint.sh
+
+clean: ## remove what was built; .venv stays
+	rm -rf build
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: PRESET=release|debug|asan, JOBS=$(JOBS), DBA_PYTHON=a Python that has torch 2.11 or newer"

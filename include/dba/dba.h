@@ -1,0 +1,25 @@
+#pragma once
+
+/// Everything the library offers. Programs that care for compile time include the parts they use.
+
+#include "dba/backend.h"
+#include "dba/nn/attention.h"
+#include "dba/nn/classifier.h"
+#include "dba/nn/co_encoder.h"
+#include "dba/nn/dba_attention.h"
+#include "dba/nn/dba_cross_attention.h"
+#include "dba/nn/dual_encoder.h"
+#include "dba/nn/embedding.h"
+#include "dba/nn/encoder.h"
+#include "dba/nn/encoder_layer.h"
+#include "dba/nn/head.h"
+#include "dba/nn/initialise.h"
+#include "dba/nn/make_attention.h"
+#include "dba/nn/norm.h"
+#include "dba/nn/pooling.h"
+#include "dba/nn/position.h"
+#include "dba/nn/serialize.h"
+#include "dba/nn/slots.h"
+#include "dba/nn/softmax_attention.h"
+#include "dba/ops.h"
+#include "dba/sequences.h"

@@ -1,0 +1,88 @@
+#include "dba/nn/position.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <torch/nn/init.h>
+
+#include <cmath>
+
+#include "nn/named_choice.h"
+#include "nn/rows.h"
+#include "ops/checks.h"
+
+namespace dba {
+namespace {
+
+constexpr NamedChoice<Position> kPositions[] = {
+    {"learned", Position::learned}, {"sinusoidal", Position::sinusoidal}, {"none", Position::none}};
+
+/// (N, d) from positions (N), in the accumulation type of `type`.
+at::Tensor sinusoids(const at::Tensor& position, int64_t d, at::ScalarType type) {
+  const auto options = position.options().dtype(ops::accumulation_type(type));
+  const auto pairs = (d + 1) / 2;
+  const auto frequency = (at::arange(pairs, options) * (-2.0 * std::log(10000.0) / static_cast<double>(d))).exp();
+  const auto angle = position.to(options.dtype()).unsqueeze(1) * frequency;
+  // An odd width ends with a sine.
+  return at::stack({angle.sin(), angle.cos()}, 2).view({position.size(0), 2 * pairs}).narrow(1, 0, d);
+}
+
+}  // namespace
+
+Position parse_position(const std::string& name) {
+  return parse_choice("parse_position", name, kPositions);
+}
+
+std::string to_string(Position position) {
+  return name_of(position, kPositions);
+}
+
+PositionEmbeddingImpl::PositionEmbeddingImpl(PositionEmbeddingOptions options_) : options(std::move(options_)) {
+  PositionEmbeddingImpl::reset();
+}
+
+void PositionEmbeddingImpl::reset() {
+  check_positive("PositionEmbedding", "d", options.d());
+  if (options.kind() != Position::learned) {
+    return;
+  }
+  TORCH_CHECK(options.max_length() > 0, "dba::PositionEmbedding: learned positions need a positive max_length, got ",
+              options.max_length(), "; give the length of the longest sequence, or use sinusoidal positions");
+  weight = register_parameter("weight", at::empty({options.max_length(), options.d()}));
+  reset_parameters();
+}
+
+void PositionEmbeddingImpl::reset_parameters() {
+  if (options.kind() == Position::learned) {
+    torch::nn::init::normal_(weight, 0.0, 1.0 / std::sqrt(static_cast<double>(options.d())));
+  }
+}
+
+void PositionEmbeddingImpl::pretty_print(std::ostream& stream) const {
+  stream << "dba::PositionEmbedding(d=" << options.d() << ", kind=" << to_string(options.kind());
+  if (options.kind() == Position::learned) {
+    stream << ", max_length=" << options.max_length();
+  }
+  stream << ")";
+}
+
+at::Tensor PositionEmbeddingImpl::forward(const at::Tensor& x, const Sequences& sequences) {
+  const auto rows = as_rows("PositionEmbedding::forward", "x", x, sequences, options.d());
+  if (options.kind() == Position::none) {
+    return rows;
+  }
+  const auto position = sequences.position_of_row();
+  if (options.kind() == Position::sinusoidal) {
+    return rows + sinusoids(position, options.d(), rows.scalar_type()).to(rows.scalar_type());
+  }
+  if (ops::values_can_be_checked(position) && sequences.count() > 0) {
+    const auto longest = sequences.lengths().max().item<int64_t>();
+    TORCH_CHECK(longest <= options.max_length(), "dba::PositionEmbedding::forward: sequences must have at most ",
+                options.max_length(), " tokens (max_length), got ", longest,
+                "; cut the sequences, enlarge max_length or use sinusoidal positions");
+  }
+  return rows + at::embedding(weight, position.clamp_max(options.max_length() - 1));
+}
+
+}  // namespace dba

@@ -1,0 +1,118 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include "ops/checks.h"
+#include "ops/reference/passes.h"
+#include "ops/signatures.h"
+
+namespace dba::ops {
+namespace {
+
+using at::Tensor;
+
+std::tuple<Tensor, Tensor> attention_kernel(const Tensor& x, const Tensor& begin, const Tensor& end,
+                                            const Optional& each, const Optional& each_bias, const Optional& shared,
+                                            const Optional& shared_bias, int64_t linear_rows,
+                                            const OptionalList& weights, const Tensor& restore_rows,
+                                            const Optional& restore_bias, const Optional& out_bias, int64_t heads,
+                                            bool linear, double p, const Optional& rng) {
+  const auto sequences = sequences_of(x, begin, end);
+  const auto dropout = dropout_of(p, rng);
+  const auto summary = compress(x, sequences, score_rows(each, each_bias, shared, shared_bias, linear_rows), dropout);
+  const auto middle = core(summary.c, summary.r, core_weights(weights), heads, dropout);
+  return {restore(x, sequences, restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias), heads,
+                  linear, dropout),
+          middle.c};
+}
+
+std::tuple<Tensor, Tensor> backward_slots_kernel(const Tensor& x, const Tensor& begin, const Tensor& end,
+                                                 const Tensor& restore_rows, const Optional& restore_bias,
+                                                 const Optional& out_bias, int64_t heads, bool linear, double p,
+                                                 const Optional& rng, const Tensor& dy) {
+  const SettledTypes settled;
+  auto [dm, dout_bias] =
+      reference::slot_pass(x, sequences_of(x, begin, end),
+                           {reference::restore_score_rows(restore_rows, value_or_absent(restore_bias)),
+                            {},
+                            heads,
+                            linear,
+                            dropout_of(p, rng),
+                            dy});
+  return {dm, out_bias.has_value() ? dout_bias.to(out_bias->scalar_type()) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor> backward_slots_meta(const Tensor& x, const Tensor& begin, const Tensor& /*end*/,
+                                               const Tensor& restore_rows, const Optional& /*restore_bias*/,
+                                               const Optional& out_bias, int64_t /*heads*/, bool /*linear*/,
+                                               double /*p*/, const Optional& /*rng*/, const Tensor& dy) {
+  const auto options = x.options().dtype(accumulation_type(x.scalar_type()));
+  return {at::empty({begin.size(0), restore_rows.size(-2), dy.size(1)}, options),
+          out_bias.has_value() ? at::empty_like(*out_bias) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward_tokens_kernel(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const Tensor& restore_rows,
+    const Optional& restore_bias, const Tensor& m, int64_t heads, bool linear, double p, const Optional& rng,
+    const Tensor& c, const Tensor& r, const Tensor& lse, const Optional& dc, const Optional& dr, const Tensor& dy) {
+  const SettledTypes settled;
+  const auto dropout = dropout_of(p, rng);
+  const auto gradients = reference::token_pass(
+      x, sequences_of(x, begin, end),
+      reference::CompressBackward{score_rows(each, each_bias, shared, shared_bias, linear_rows),
+                                  dropout,
+                                  Summary{c, r, lse},
+                                  value_or_absent(dc),
+                                  value_or_absent(dr),
+                                  {}},
+      reference::RestoreBackward{reference::restore_score_rows(restore_rows, value_or_absent(restore_bias)), m, heads,
+                                 linear, dropout, dy});
+  const auto typed = [](const Tensor& gradient, const Optional& operand) {
+    return operand.has_value() ? gradient.to(operand->scalar_type()) : Tensor();
+  };
+  return {gradients.dx,
+          typed(gradients.each, each),
+          typed(gradients.each_bias, each_bias),
+          typed(gradients.shared, shared),
+          typed(gradients.shared_bias, shared_bias),
+          typed(gradients.restore_rows, restore_rows),
+          typed(gradients.restore_bias, restore_bias)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward_tokens_meta(
+    const Tensor& x, const Tensor& /*begin*/, const Tensor& /*end*/, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t /*linear_rows*/, const Tensor& restore_rows,
+    const Optional& restore_bias, const Tensor& /*m*/, int64_t /*heads*/, bool /*linear*/, double /*p*/,
+    const Optional& /*rng*/, const Tensor& /*c*/, const Tensor& /*r*/, const Tensor& /*lse*/, const Optional& /*dc*/,
+    const Optional& /*dr*/, const Tensor& /*dy*/) {
+  const auto like = [](const Optional& tensor) { return tensor.has_value() ? at::empty_like(*tensor) : Tensor(); };
+  return {at::empty(x.sizes(), x.options()), like(each),        like(each_bias), like(shared), like(shared_bias),
+          at::empty_like(restore_rows),      like(restore_bias)};
+}
+
+}  // namespace
+
+AttentionResult attention(const Tensor& x, const Sequences& sequences, const ScoreRows& rows,
+                          const CoreWeights& weights, const Tensor& restore_rows, const Tensor& restore_bias,
+                          const Tensor& out_bias, int64_t heads, bool linear, const Dropout& dropout) {
+  static const auto op = typed_operator<signature::Attention>("dba::attention");
+  auto [y, c] =
+      op.call(x, sequences.begin, sequences.end, optional(rows.each), optional(rows.each_bias), optional(rows.shared),
+              optional(rows.shared_bias), rows.linear, core_weight_list(weights), restore_rows, optional(restore_bias),
+              optional(out_bias), heads, linear, dropout.p, optional(dropout.rng));
+  return {y, c};
+}
+
+TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
+  m.impl("attention", attention_kernel);
+  m.impl("attention_backward_slots", backward_slots_kernel);
+  m.impl("attention_backward_tokens", backward_tokens_kernel);
+}
+
+TORCH_LIBRARY_IMPL(dba, Meta, m) {
+  m.impl("attention_backward_slots", backward_slots_meta);
+  m.impl("attention_backward_tokens", backward_tokens_meta);
+}
+
+}  // namespace dba::ops

@@ -1,0 +1,48 @@
+#include "ops/dropout_mask.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "ops/checks.h"
+#include "ops/signatures.h"
+
+namespace dba::ops {
+
+Dropout Dropout::draw(double p, at::Device device) {
+  Dropout dropout{p, {}};
+  if (p > 0) {
+    const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+    dropout.rng = at::randint(std::numeric_limits<int64_t>::max(), {2}, options);
+  }
+  return dropout;
+}
+
+at::Tensor dropout_mask(const Dropout& dropout, Site site, const at::Tensor& sequence, const at::Tensor& first_token,
+                        int64_t tokens, int64_t slots, at::ScalarType dtype) {
+  check_dropout("dropout_mask", dropout, sequence.device());
+  TORCH_CHECK(dropout.p > 0, "dba::dropout_mask: dropout must be above 0, got ", dropout.p);
+  static const auto op = typed_operator<signature::DropoutMask>("dba::dropout_mask");
+  return op.call(dropout.rng, dropout.p, site, sequence, first_token, tokens, slots, dtype);
+}
+
+namespace {
+
+at::Tensor dropout_mask_meta(const at::Tensor& /*rng*/, double /*p*/, int64_t /*site*/, const at::Tensor& sequence,
+                             const at::Tensor& /*first_token*/, int64_t tokens, int64_t slots, at::ScalarType dtype) {
+  return at::empty({sequence.size(0), tokens, slots}, sequence.options().dtype(dtype));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
+  m.impl("dropout_mask", dropout_mask_reference);
+}
+
+TORCH_LIBRARY_IMPL(dba, Meta, m) {
+  m.impl("dropout_mask", dropout_mask_meta);
+}
+
+}  // namespace dba::ops

@@ -1,0 +1,129 @@
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "dba/dba.h"
+
+/// Modules on a GPU against the same modules on the CPU. Everything here skips where there is no GPU.
+namespace {
+
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) {
+      GTEST_SKIP() << "needs a CUDA GPU";
+    }
+    torch::manual_seed(7);
+  }
+};
+
+double relative_error(const at::Tensor& got, const at::Tensor& expected) {
+  const auto reference = expected.to(at::kCPU, at::kDouble);
+  return ((got.to(at::kCPU, at::kDouble) - reference).norm() / (reference.norm() + 1e-30)).item<double>();
+}
+
+// Sequences of 100, 0, 1, 63 and 17 tokens, one behind the other.
+at::Tensor bounds() {
+  return torch::tensor({0, 100, 100, 101, 164, 181});
+}
+constexpr int64_t kRows = 181;
+
+dba::ClassifierOptions classifier_options(const std::string& method, dba::Form form) {
+  auto attention = dba::DBAttentionOptions(32, 4).form(form).d_p(5).d_in(12);
+  auto layer = dba::EncoderLayerOptions(32, 4, 48).attention(method).attention_options(attention);
+  return dba::ClassifierOptions(dba::EncoderOptions(layer, 3).slots_layer_norm(true), 6)
+      .vocabulary(20)
+      .max_length(128)
+      .head(dba::HeadKind::mlp)
+      .head_hidden(16);
+}
+
+void expect_same_on_both(const dba::ClassifierOptions& options) {
+  dba::Classifier on_cpu(options);
+  on_cpu->to(at::kDouble);
+  auto on_gpu = std::dynamic_pointer_cast<dba::ClassifierImpl>(on_cpu->clone(at::Device(at::kCUDA)));
+  const auto tokens = torch::randint(20, {kRows});
+  const auto expected = on_cpu->forward(tokens, dba::Sequences::packed(bounds(), kRows));
+  const auto got = on_gpu->forward(tokens.cuda(), dba::Sequences::packed(bounds().cuda(), kRows));
+  EXPECT_LT(relative_error(got, expected), 1e-12);
+
+  const auto direction = torch::randn_like(expected);
+  (expected * direction).sum().backward();
+  (got * direction.cuda()).sum().backward();
+  const auto gradients = on_gpu->named_parameters();
+  for (const auto& parameter : on_cpu->named_parameters()) {
+    const auto& reference = parameter.value().grad();
+    const auto floor = 1e-13 * std::sqrt(static_cast<double>(reference.numel()));
+    const auto error = (gradients[parameter.key()].grad().cpu() - reference).norm().item<double>();
+    EXPECT_LT(error, 1e-10 * reference.norm().item<double>() + floor) << parameter.key();
+  }
+}
+
+TEST_F(OnGpu, ClassifiersComputeWhatTheyComputeOnTheCpu) {
+  expect_same_on_both(classifier_options("dba", dba::Form::paper));
+  expect_same_on_both(classifier_options("dba", dba::Form::released));
+  expect_same_on_both(classifier_options("softmax", dba::Form::paper));
+}
+
+TEST_F(OnGpu, DropoutDrawsTheSameMaskAndTwoPassAgreesWithDirect) {
+  auto options = dba::DBAttentionOptions(32, 4).d_p(5).d_in(12).dropout(0.3).z_update(dba::ZUpdate::own);
+  dba::DBAttention two_pass(options);
+  two_pass->to(at::kDouble);
+  two_pass->to(at::kCUDA);
+  auto direct = std::dynamic_pointer_cast<dba::DBAttentionImpl>(two_pass->clone());
+  direct->options.order(dba::Order::direct);
+  const auto x = torch::randn({kRows, 32}, at::kDouble).cuda();
+  const auto sequences = dba::Sequences::packed(bounds().cuda(), kRows, 100);
+  torch::manual_seed(3);
+  const auto got = two_pass->forward(x, sequences).y;
+  torch::manual_seed(3);
+  const auto expected = direct->forward(x, sequences).y;
+  EXPECT_LT(relative_error(got, expected), 1e-12);
+}
+
+TEST_F(OnGpu, SoftmaxAttentionTakesPaddedMaskedAndPackedBatches) {
+  dba::SoftmaxAttention on_cpu(64, 4);
+  on_cpu->to(at::kDouble);
+  const auto x = torch::randn({kRows, 64}, at::kDouble);
+  const auto expected = on_cpu->forward(x, dba::Sequences::packed(bounds(), kRows)).y;
+  auto on_gpu = std::dynamic_pointer_cast<dba::SoftmaxAttentionImpl>(on_cpu->clone(at::Device(at::kCUDA)));
+  EXPECT_LT(relative_error(on_gpu->forward(x.cuda(), dba::Sequences::packed(bounds().cuda(), kRows)).y, expected),
+            1e-12);
+  // bfloat16 with a known longest sequence takes the flash kernel for varying lengths.
+  on_gpu->to(at::kBFloat16);
+  const auto packed = dba::Sequences::packed(bounds().cuda(), kRows, 100);
+  EXPECT_LT(relative_error(on_gpu->forward(x.cuda().to(at::kBFloat16), packed).y, expected), 2e-2);
+}
+
+TEST_F(OnGpu, HalfPrecisionAndAutocastStayCloseToDouble) {
+  const auto options = dba::DBAttentionOptions(64, 4).z_update(dba::ZUpdate::own);
+  dba::DBAttention exact(options);
+  exact->to(at::kDouble);
+  const auto x = torch::randn({kRows, 64}, at::kDouble);
+  const auto sequences = dba::Sequences::packed(bounds().cuda(), kRows);
+  const auto expected = exact->forward(x, dba::Sequences::packed(bounds(), kRows)).y;
+  for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    auto module = std::dynamic_pointer_cast<dba::DBAttentionImpl>(exact->clone(at::Device(at::kCUDA)));
+    module->to(type);
+    const auto y = module->forward(x.cuda().to(type), sequences).y;
+    EXPECT_EQ(y.scalar_type(), type);
+    EXPECT_LT(relative_error(y, expected), type == at::kFloat ? 1e-5 : 2e-2);
+  }
+  auto module = std::dynamic_pointer_cast<dba::DBAttentionImpl>(exact->clone(at::Device(at::kCUDA)));
+  module->to(at::kFloat);
+  at::autocast::set_autocast_enabled(at::kCUDA, true);
+  at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  const auto y = module->forward(x.cuda().to(at::kFloat), sequences).y;
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+  EXPECT_LT(relative_error(y, expected), 2e-2);
+}
+
+TEST_F(OnGpu, BoundsAreCheckedInDebugMode) {
+  dba::set_debug_checks(true);
+  EXPECT_THROW(dba::Sequences::packed(torch::tensor({0, 5, 3}).cuda(), 5), c10::Error);
+  dba::set_debug_checks(false);
+}
+
+}  // namespace
