@@ -41,7 +41,7 @@ std::vector<CoCase> co_cases() {
 }
 
 CoEncoder make_co_encoder(const CoCase& c) {
-  const auto attention = DBAttentionOptions(kWidth, kHeads).d_p(kSlots).d_in(5).form(c.form);
+  const auto attention = DBAttentionOptions(kWidth, kHeads).d_p(kSlots).d_in(6).form(c.form);
   const auto layer = EncoderLayerOptions(kWidth, kHeads, 12).attention_options(attention).norm_first(c.norm_first);
   CoEncoder co_encoder(CoEncoderOptions(layer, c.depth));
   co_encoder->to(at::kDouble);

@@ -50,12 +50,15 @@ void expect_same_on_both(const dba::ClassifierOptions& options) {
   const auto direction = torch::randn_like(expected);
   (expected * direction).sum().backward();
   (got * direction.cuda()).sum().backward();
+  // Some gradients vanish in exact arithmetic: all are measured against the largest.
+  double largest = 0;
+  for (const auto& parameter : on_cpu->parameters()) {
+    largest = std::max(largest, parameter.grad().norm().item<double>());
+  }
   const auto gradients = on_gpu->named_parameters();
   for (const auto& parameter : on_cpu->named_parameters()) {
-    const auto& reference = parameter.value().grad();
-    const auto floor = 1e-13 * std::sqrt(static_cast<double>(reference.numel()));
-    const auto error = (gradients[parameter.key()].grad().cpu() - reference).norm().item<double>();
-    EXPECT_LT(error, 1e-10 * reference.norm().item<double>() + floor) << parameter.key();
+    const auto error = (gradients[parameter.key()].grad().cpu() - parameter.value().grad()).norm().item<double>();
+    EXPECT_LT(error, 1e-12 * largest) << parameter.key();
   }
 }
 

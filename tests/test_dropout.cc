@@ -103,6 +103,15 @@ TEST(DropoutMask, DoesNotDependOnTheChunkItIsAskedIn) {
   EXPECT_TRUE(identical(mask_of(dropout, ops::kSiteRestore, 2, 0, 50, 4), whole.slice(1, 0, 4)));
 }
 
+TEST(DropoutMask, DoesNotDependOnTheNumberOfThreads) {
+  const ops::Dropout dropout = key(0.3, 8, 9);
+  const at::Tensor alone = mask_of(dropout, ops::kSiteRestore, 2, 3, 30001, 7);
+  at::set_num_threads(2);
+  const at::Tensor shared = mask_of(dropout, ops::kSiteRestore, 2, 3, 30001, 7);
+  at::set_num_threads(1);
+  EXPECT_TRUE(identical(shared, alone));
+}
+
 TEST(DropoutMask, KeepsTheRateAndTheExpectation) {
   constexpr int64_t kTokens = 20000, kSlots = 10;
   constexpr double kCount = kTokens * kSlots;
@@ -117,6 +126,9 @@ TEST(DropoutMask, KeepsTheRateAndTheExpectation) {
                 5 * std::sqrt(p * (1 - p) / kTokens))
           << p;
   }
+}
+
+TEST(DropoutMask, IsOneWhereNothingIsDropped) {
   EXPECT_TRUE(identical(mask_of(key(0.0, 4, 2), ops::kSiteCompress, 1, 0, 6, 2), at::ones({6, 2}, at::kDouble)));
 }
 
@@ -235,10 +247,10 @@ TEST(DropoutInModules, TheTwoSequencesOfABatchDrawDifferentMasks) {
   const at::Tensor one = random.normal({1, 7, 8}), z = random.normal({3, 8});
   DBAttention module(DBAttentionOptions(8, 2).d_p(3).d_in(4).dropout(0.4));
   module->to(at::kDouble);
-  const at::Tensor y = module->forward(one.expand({2, 7, 8}), z).y;
+  const at::Tensor y = module->forward(one.expand({2, 7, 8}), std::nullopt, z).y;
   EXPECT_FALSE(identical(y[0], y[1]));
   module->eval();
-  const at::Tensor clean = module->forward(one.expand({2, 7, 8}), z).y;
+  const at::Tensor clean = module->forward(one.expand({2, 7, 8}), std::nullopt, z).y;
   EXPECT_TRUE(close(clean[0], clean[1]));
 }
 

@@ -40,7 +40,7 @@ TEST(SequenceChecks, PackedBounds) {
   expect_refusal(packed(longs({0, 4, 3, 6}), 6), {"packed", "cu_seqlens", "must", "got", "3"});
   expect_refusal(packed(longs({-1, 4, 6}), 6), {"packed", "cu_seqlens", "must", "got", "-1"});
   expect_refusal(packed(longs({0, 4, 9}), 6), {"packed", "cu_seqlens", "must", "got", "9", "6"});
-  expect_refusal(packed(longs({0, 4, 6}).reshape({1, 3}), 6), {"packed", "cu_seqlens", "must", "got", "[1, 3]"});
+  expect_refusal(packed(longs({0, 4, 6}).reshape({1, 3}), 6), {"packed", "cu_seqlens", "must", "got", "(1, 3)"});
   expect_refusal(packed(doubles({3}), 6), {"packed", "cu_seqlens", "must", "got", "double"});
   expect_refusal(packed(longs({}), 6), {"packed", "cu_seqlens", "must", "got"});
 }
@@ -49,15 +49,15 @@ TEST(SequenceChecks, Lengths) {
   const auto from = [](const at::Tensor& lengths, int64_t n) { return [=] { Sequences::from_lengths(lengths, n); }; };
   expect_refusal(from(longs({3, 9}), 8), {"from_lengths", "lengths", "must", "got", "9", "8"});
   expect_refusal(from(longs({3, -2}), 8), {"from_lengths", "lengths", "must", "got", "-2"});
-  expect_refusal(from(longs({3, 2}).reshape({2, 1}), 8), {"from_lengths", "lengths", "must", "got", "[2, 1]"});
+  expect_refusal(from(longs({3, 2}).reshape({2, 1}), 8), {"from_lengths", "lengths", "must", "got", "(2, 1)"});
   expect_refusal(from(doubles({2}), 8), {"from_lengths", "lengths", "must", "got", "double"});
-  expect_refusal(from(longs({0}), -1), {"from_lengths", "padded_length", "must", "got", "-1"});
+  expect_refusal(from(longs({0}), -1), {"from_lengths", "length", "must", "got", "-1"});
 }
 
 TEST(SequenceChecks, Masks) {
   const at::Tensor broken = longs({1, 0, 1, 1}).reshape({1, 4}).to(at::kBool);
   expect_refusal([&] { Sequences::from_mask(broken); }, {"from_mask", "mask", "must", "contiguous"});
-  expect_refusal([&] { Sequences::from_mask(broken[0]); }, {"from_mask", "mask", "must", "got", "[4]"});
+  expect_refusal([&] { Sequences::from_mask(broken[0]); }, {"from_mask", "mask", "must", "got", "(4)"});
   expect_refusal([&] { Sequences::from_mask(doubles({2, 3})); }, {"from_mask", "mask", "must", "got", "double"});
 }
 
@@ -79,20 +79,20 @@ TEST(CompressChecks, RanksWidthsAndCounts) {
     return [=] { ops::compress(tokens, six_rows(), rows); };
   };
   expect_refusal(compress(doubles({1, 6, 4}), shared_rows(doubles({3, 4}))),
-                 {"dba::compress", "x must", "got", "[1, 6, 4]"});
+                 {"dba::compress", "x must", "got", "(1, 6, 4)"});
   expect_refusal(compress(doubles({7, 4}), shared_rows(doubles({3, 4}))), {"dba::compress", "x must", "6", "got", "7"});
   expect_refusal(compress(x, shared_rows(doubles({3, 5}))), {"dba::compress", "shared", "must", "4", "got", "5"});
-  expect_refusal(compress(x, shared_rows(doubles({3, 1, 4}))), {"dba::compress", "shared", "must", "got", "[3, 1, 4]"});
-  expect_refusal(compress(x, ops::ScoreRows{}), {"dba::compress", "rows", "must"});
+  expect_refusal(compress(x, shared_rows(doubles({3, 1, 4}))), {"dba::compress", "shared", "must", "got", "(3, 1, 4)"});
+  expect_refusal(compress(x, ops::ScoreRows{}), {"dba::compress", "each", "shared", "must", "got"});
   ops::ScoreRows rows;
   rows.each = doubles({3, 2, 4});
   expect_refusal(compress(x, rows), {"dba::compress", "each", "must", "2", "got", "3"});
   rows.each = doubles({2, 2, 4});
   rows.each_bias = doubles({2, 3});
-  expect_refusal(compress(x, rows), {"dba::compress", "each_bias", "must", "got", "[2, 3]"});
+  expect_refusal(compress(x, rows), {"dba::compress", "each_bias", "must", "got", "(2, 3)"});
   rows = shared_rows(doubles({3, 4}));
   rows.shared_bias = doubles({4});
-  expect_refusal(compress(x, rows), {"dba::compress", "shared_bias", "must", "got", "[4]"});
+  expect_refusal(compress(x, rows), {"dba::compress", "shared_bias", "must", "got", "(4)"});
   for (const int64_t linear : {-1, 4}) {
     rows = shared_rows(doubles({3, 4}));
     rows.linear = linear;
@@ -134,7 +134,6 @@ TEST(DropoutChecks, RatesAndKeys) {
           ops::restore(x, six_rows(), doubles({2, 4}), {}, doubles({2, 2, 3}), {}, 1, false, dropout);
         },
         {"dba::restore", "dropout", "must", "got", value});
-    expect_refusal([&] { ops::Dropout::draw(p, at::kCPU); }, {"draw", "must", "got", value});
     expect_refusal([&] { DBAttention(DBAttentionOptions(8, 2).dropout(p)); },
                    {"dba::DBAttention", "dropout", "must", "got", value});
     expect_refusal([&] { DBAttention(DBAttentionOptions(8, 2).z_dropout(p)); },
@@ -147,7 +146,7 @@ TEST(DropoutChecks, RatesAndKeys) {
       [&] {
         ops::compress(x, six_rows(), shared_rows(x), {0.5, longs({1, 2, 3})});
       },
-      {"dba::compress", "rng", "must", "got", "[3]"});
+      {"dba::compress", "rng", "must", "got", "(3)"});
   expect_refusal(
       [&] {
         ops::compress(x, six_rows(), shared_rows(x), {0.5, doubles({2})});
@@ -162,14 +161,14 @@ TEST(RestoreChecks, Shapes) {
     return [=] { ops::restore(tokens, six_rows(), given_rows, bias, mixed, out_bias, heads); };
   };
   EXPECT_NO_THROW(restore(x, rows, {}, m, {}, 2)());
-  expect_refusal(restore(doubles({6}), rows, {}, m, {}, 2), {"dba::restore", "x must", "got", "[6]"});
+  expect_refusal(restore(doubles({6}), rows, {}, m, {}, 2), {"dba::restore", "x must", "got", "(6)"});
   expect_refusal(restore(doubles({5, 4}), rows, {}, m, {}, 2), {"dba::restore", "x must", "6", "got", "5"});
   expect_refusal(restore(x, doubles({4, 5}), {}, m, {}, 2), {"dba::restore", "rows must", "4", "got", "5"});
   expect_refusal(restore(x, doubles({3, 4, 4}), {}, m, {}, 2), {"dba::restore", "rows must", "2", "got", "3"});
-  expect_refusal(restore(x, rows, doubles({5}), m, {}, 2), {"dba::restore", "bias must", "got", "[5]"});
-  expect_refusal(restore(x, rows, {}, doubles({2, 5, 3}), {}, 2), {"dba::restore", "m must", "got", "[2, 5, 3]"});
+  expect_refusal(restore(x, rows, doubles({5}), m, {}, 2), {"dba::restore", "bias must", "got", "(5)"});
+  expect_refusal(restore(x, rows, {}, doubles({2, 5, 3}), {}, 2), {"dba::restore", "m must", "got", "(2, 5, 3)"});
   expect_refusal(restore(x, rows, {}, doubles({3, 4, 3}), {}, 2), {"dba::restore", "m must", "2", "got", "3"});
-  expect_refusal(restore(x, rows, {}, m, doubles({4}), 2), {"dba::restore", "out_bias must", "got", "[4]"});
+  expect_refusal(restore(x, rows, {}, m, doubles({4}), 2), {"dba::restore", "out_bias must", "got", "(4)"});
   expect_refusal(restore(x, rows, {}, m, {}, 3), {"dba::restore", "must", "4", "got", "3"});
   expect_refusal(restore(x, rows, {}, m, {}, 0), {"dba::restore", "heads must", "got", "0"});
   expect_refusal(restore(x.to(at::kFloat), rows, {}, m, {}, 2), {"dba::restore", "must", "float", "got", "double"});
@@ -183,22 +182,22 @@ TEST(CoreChecks, Shapes) {
   };
   const at::Tensor c = doubles({2, 12, 4}), r = doubles({2, 12});
   EXPECT_NO_THROW(core(c, r, weights, 2)());
-  expect_refusal(core(doubles({12, 4}), r, weights, 2), {"dba::core", "c must", "got", "[12, 4]"});
-  expect_refusal(core(c, doubles({2, 11}), weights, 2), {"dba::core", "r must", "got", "[2, 11]"});
+  expect_refusal(core(doubles({12, 4}), r, weights, 2), {"dba::core", "c must", "got", "(12, 4)"});
+  expect_refusal(core(c, doubles({2, 11}), weights, 2), {"dba::core", "r must", "got", "(2, 11)"});
   expect_refusal(core(doubles({2, 10, 4}), doubles({2, 10}), weights, 2), {"dba::core", "c must", "got", "10"});
   expect_refusal(core(c, r, weights, 3), {"dba::core", "must", "3", "got"});
   ops::CoreWeights wrong = weights;
   wrong.key_weight = doubles({4, 5});
-  expect_refusal(core(c, r, wrong, 2), {"dba::core", "key_weight must", "got", "[4, 5]"});
+  expect_refusal(core(c, r, wrong, 2), {"dba::core", "key_weight must", "got", "(4, 5)"});
   wrong = weights;
   wrong.value_bias = doubles({3});
-  expect_refusal(core(c, r, wrong, 2), {"dba::core", "value_bias must", "got", "[3]"});
+  expect_refusal(core(c, r, wrong, 2), {"dba::core", "value_bias must", "got", "(3)"});
   wrong = weights;
   wrong.width = doubles({2, 3, 5});
-  expect_refusal(core(c, r, wrong, 2), {"dba::core", "width must", "got", "[2, 3, 5]"});
+  expect_refusal(core(c, r, wrong, 2), {"dba::core", "width must", "got", "(2, 3, 5)"});
   wrong = weights;
   wrong.other = doubles({2, 5, 4});
-  expect_refusal(core(doubles({2, 4, 4}), doubles({2, 4}), wrong, 2), {"dba::core", "other must", "got", "[2, 5, 4]"});
+  expect_refusal(core(doubles({2, 4, 4}), doubles({2, 4}), wrong, 2), {"dba::core", "other must", "got", "(2, 5, 4)"});
   wrong = weights;
   wrong.query_weight = at::Tensor();
   expect_refusal(core(c, r, wrong, 2), {"dba::core", "query_weight must"});
@@ -208,9 +207,9 @@ TEST(FoldChecks, Shapes) {
   const auto fold = [](const at::Tensor& z, const at::Tensor& weight, const at::Tensor& bias, int64_t heads) {
     return [=] { ops::fold(z, weight, bias, heads, 1.0); };
   };
-  expect_refusal(fold(doubles({3}), doubles({4, 5}), {}, 2), {"dba::fold", "z must", "got", "[3]"});
+  expect_refusal(fold(doubles({3}), doubles({4, 5}), {}, 2), {"dba::fold", "z must", "got", "(3)"});
   expect_refusal(fold(doubles({3, 4}), doubles({6, 5}), {}, 2), {"dba::fold", "weight must", "4", "got", "6"});
-  expect_refusal(fold(doubles({3, 4}), doubles({4, 5}), doubles({5}), 2), {"dba::fold", "bias must", "got", "[5]"});
+  expect_refusal(fold(doubles({3, 4}), doubles({4, 5}), doubles({5}), 2), {"dba::fold", "bias must", "got", "(5)"});
   expect_refusal(fold(doubles({3, 4}), doubles({4, 5}), {}, 3), {"dba::fold", "must", "3", "got", "4"});
 }
 
@@ -245,7 +244,7 @@ TEST(ModuleChecks, Arguments) {
     expect_refusal(run(x, {}), {"dba::DBAttention", "z must"});
     expect_refusal(run(doubles({6, 9}), z), {"dba::DBAttention", "x must", "8", "got", "9"});
     expect_refusal(run(doubles({7, 8}), z), {"dba::DBAttention", "x must", "6", "got", "7"});
-    expect_refusal(run(doubles({8}), z), {"dba::DBAttention", "x must", "got", "[8]"});
+    expect_refusal(run(doubles({8}), z), {"dba::DBAttention", "x must", "got", "(8)"});
     expect_refusal(run(x, doubles({4, 8})), {"dba::DBAttention", "z must", "3", "got", "4"});
     expect_refusal(run(x, doubles({3, 7})), {"dba::DBAttention", "z must", "8", "got", "7"});
     expect_refusal(run(x, doubles({5, 3, 8})), {"dba::DBAttention", "z must", "2", "got", "5"});
@@ -254,7 +253,7 @@ TEST(ModuleChecks, Arguments) {
         [&] {
           module->forward(x.reshape({2, 3, 8}), Sequences::dense(3, 2, at::kCPU), z);
         },
-        {"dba::DBAttention", "x must", "got", "[2, 3, 8]"});
+        {"dba::DBAttention", "x must", "got", "(2, 3, 8)"});
 
     DBAttention own(DBAttentionOptions(8, 2).d_p(3).d_in(4).form(form).z_update(ZUpdate::own));
     own->to(at::kDouble);
@@ -268,12 +267,12 @@ TEST(ModuleChecks, Arguments) {
         [&] {
           cross->forward(x, six_rows(), doubles({3, 3, 8}));
         },
-        {"dba::DBACrossAttention", "c_2 must", "2", "got", "[3, 3, 8]"});
+        {"dba::DBACrossAttention", "c_2 must", "2", "got", "(3, 3, 8)"});
     expect_refusal(
         [&] {
           cross->forward(x, six_rows(), doubles({2, 4, 8}));
         },
-        {"dba::DBACrossAttention", "c_2 must", "3", "got", "[2, 4, 8]"});
+        {"dba::DBACrossAttention", "c_2 must", "3", "got", "(2, 4, 8)"});
     expect_refusal(
         [&] {
           cross->forward(doubles({6, 7}), six_rows(), doubles({2, 3, 8}));

@@ -55,7 +55,7 @@ std::vector<EncoderCase> encoder_cases() {
 }
 
 EncoderLayerOptions layer_options(const EncoderCase& c) {
-  const auto attention = DBAttentionOptions(kWidth, 2).d_p(3).d_in(5).form(c.form).z_update(c.z_update);
+  const auto attention = DBAttentionOptions(kWidth, 2).d_p(3).d_in(6).form(c.form).z_update(c.z_update);
   return EncoderLayerOptions(kWidth, 2, 12)
       .attention(c.method)
       .attention_options(attention)

@@ -85,7 +85,7 @@ TEST_P(Gradients, OfCore) {
           const ops::CoreResult result = ops::core(given.c, given.r, given.weights, layer.heads, dropout);
           return random_projection({result.m, result.c}, 59);
         },
-        60, /*joint=*/1);
+        60);
   }
 }
 
@@ -114,7 +114,7 @@ TEST_P(Gradients, OfAttention) {
           const ops::AttentionResult result = given.run();
           return random_projection({result.y, result.c}, 65);
         },
-        66, /*joint=*/1);
+        66);
   }
 }
 
@@ -136,7 +136,7 @@ TEST_P(Gradients, OfTheSelfAttentionModule) {
           const AttentionOutput output = module->forward(x, batch.sequences, z);
           return random_projection({output.y, output.z}, 68);
         },
-        69);
+        69, /*one_by_one=*/false);
   }
 }
 
@@ -157,7 +157,7 @@ TEST_P(Gradients, OfTheCrossAttentionModule) {
           const CrossAttentionOutput output = module->forward(x_1, batch.sequences, c_2);
           return random_projection({output.y, output.c}, 71);
         },
-        72);
+        72, /*one_by_one=*/false);
   }
 }
 

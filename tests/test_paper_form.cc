@@ -193,7 +193,7 @@ TEST(PaperFormModule, TakesAPlainBatch) {
   Random random(84);
   const at::Tensor x = random.normal({3, 7, 8}), z = random.normal({4, 8});
   DBAttention module = make_module(DBAttentionOptions(8, 2).d_p(4).d_in(4), random);
-  const AttentionOutput plain = module->forward(x, z);
+  const AttentionOutput plain = module->forward(x, std::nullopt, z);
   const AttentionOutput rows = module->forward(x.reshape({21, 8}), PackedBatch({7, 7, 7}).sequences, z);
   EXPECT_TRUE(close(plain.y, rows.y.reshape({3, 7, 8})));
   EXPECT_TRUE(close(plain.z, rows.z));
@@ -221,7 +221,8 @@ TEST(PaperFormModule, TakesAnyStrides) {
   EXPECT_TRUE(close(strided.y, dense.y));
   EXPECT_TRUE(close(strided.z, dense.z));
   const at::Tensor batch_first = random.normal({6, 2, 8}).transpose(0, 1);
-  EXPECT_TRUE(close(module->forward(batch_first, z).y, module->forward(batch_first.contiguous(), z).y));
+  EXPECT_TRUE(close(module->forward(batch_first, std::nullopt, z).y,
+                    module->forward(batch_first.contiguous(), std::nullopt, z).y));
 }
 
 }  // namespace

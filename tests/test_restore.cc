@@ -42,21 +42,6 @@ TEST_P(Restore, EqualsItsDefinitionWithAllGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Layers, Restore, ::testing::ValuesIn(layer_cases()), case_name);
 
-TEST(RestoreOperator, TakesSharedRowsWithABiasPerSequenceAndTheReverse) {
-  Random random(32);
-  const PackedBatch batch({4, 0, 9});
-  const at::Tensor x = random.leaf({13, 6});
-  const at::Tensor m = random.leaf({3, 4, kOut});
-  const at::Tensor shared_rows = random.leaf({4, 6}), each_rows = random.leaf({3, 4, 6});
-  const at::Tensor shared_bias = random.leaf({4}), each_bias = random.leaf({3, 4});
-  expect_same_function({{"y", ops::restore(x, batch.sequences, shared_rows, each_bias, m, {}, 2)}},
-                       {plain_restore(x, batch, shared_rows, each_bias, m, {}, 2, false)},
-                       {{"x", x}, {"rows", shared_rows}, {"bias", each_bias}, {"m", m}});
-  expect_same_function({{"y", ops::restore(x, batch.sequences, each_rows, shared_bias, m, {}, 2)}},
-                       {plain_restore(x, batch, each_rows, shared_bias, m, {}, 2, false)},
-                       {{"x", x}, {"rows", each_rows}, {"bias", shared_bias}, {"m", m}});
-}
-
 TEST(RestoreOperator, StreamsALongSequenceInChunks) {
   Random random(33);
   const PackedBatch batch({20000, 3, 7001});

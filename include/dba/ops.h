@@ -87,8 +87,8 @@ CoreResult core(const at::Tensor& c, const at::Tensor& r, const CoreWeights& wei
                 const Dropout& dropout = {});
 
 /// U = normalise over the slots of each head (x rowsᵀ + bias), then dropout; y = U m + out_bias; rows of nobody are 0.
-/// x (N, d); rows (H·d_p, d) or (B, H·d_p, d) with bias (H·d_p) or (B, H·d_p) or absent; m (B, H·d_p, d_out);
-/// out_bias (d_out) or absent. `linear`: U is x rowsᵀ + bias itself. Returns (N, d_out) of x's type.
+/// x (N, d); rows (H·d_p, d) with bias (H·d_p), or rows (B, H·d_p, d) with bias (B, H·d_p); m (B, H·d_p, d_out);
+/// out_bias (d_out). Both biases may be absent. `linear`: U is x rowsᵀ + bias itself. Returns (N, d_out) of x's type.
 at::Tensor restore(const at::Tensor& x, const Sequences& sequences, const at::Tensor& rows, const at::Tensor& bias,
                    const at::Tensor& m, const at::Tensor& out_bias, int64_t heads, bool linear = false,
                    const Dropout& dropout = {});

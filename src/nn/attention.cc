@@ -2,70 +2,43 @@
 
 #include <torch/torch.h>
 
-#include <array>
-
-#include "ops/checks.h"
+#include "nn/named_choice.h"
+#include "nn/rows.h"
 
 namespace dba {
 namespace {
 
-template <class Value, size_t count>
-using Names = std::array<std::pair<Value, const char*>, count>;
-
-constexpr Names<Form, 2> kForms{{{Form::paper, "paper"}, {Form::released, "released"}}};
-constexpr Names<Normalise, 2> kNormalises{{{Normalise::softmax, "softmax"}, {Normalise::linear, "linear"}}};
-constexpr Names<ZUpdate, 4> kZUpdates{{{ZUpdate::residual_norm, "residual_norm"},
-                                       {ZUpdate::replace, "replace"},
-                                       {ZUpdate::fixed, "fixed"},
-                                       {ZUpdate::own, "own"}}};
-
-template <class Value, size_t count>
-Value parse(const Names<Value, count>& names, const char* function, const std::string& name) {
-  std::string known;
-  for (const auto& [value, text] : names) {
-    if (name == text) {
-      return value;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(text);
-  }
-  TORCH_CHECK(false, "dba::", function, ": name must be one of ", known, ", got \"", name, "\"");
-}
-
-template <class Value, size_t count>
-std::string name_of(const Names<Value, count>& names, Value wanted) {
-  for (const auto& [value, text] : names) {
-    if (value == wanted) {
-      return text;
-    }
-  }
-  return "?";
-}
+constexpr NamedChoice<Form> kForms[] = {{"paper", Form::paper}, {"released", Form::released}};
+constexpr NamedChoice<Normalise> kNormalises[] = {{"softmax", Normalise::softmax}, {"linear", Normalise::linear}};
+constexpr NamedChoice<ZUpdate> kZUpdates[] = {{"residual_norm", ZUpdate::residual_norm},
+                                              {"replace", ZUpdate::replace},
+                                              {"fixed", ZUpdate::fixed},
+                                              {"own", ZUpdate::own}};
 
 }  // namespace
 
 Form parse_form(const std::string& name) {
-  return parse(kForms, "parse_form", name);
+  return parse_choice("parse_form", name, kForms);
 }
 Normalise parse_normalise(const std::string& name) {
-  return parse(kNormalises, "parse_normalise", name);
+  return parse_choice("parse_normalise", name, kNormalises);
 }
 ZUpdate parse_z_update(const std::string& name) {
-  return parse(kZUpdates, "parse_z_update", name);
+  return parse_choice("parse_z_update", name, kZUpdates);
 }
 std::string to_string(Form form) {
-  return name_of(kForms, form);
+  return name_of(form, kForms);
 }
 std::string to_string(Normalise normalise) {
-  return name_of(kNormalises, normalise);
+  return name_of(normalise, kNormalises);
 }
 std::string to_string(ZUpdate z_update) {
-  return name_of(kZUpdates, z_update);
+  return name_of(z_update, kZUpdates);
 }
 
-AttentionOutput Attention::forward(const at::Tensor& x, const at::Tensor& z, bool need_weights) {
-  TORCH_CHECK(x.defined() && x.dim() == 3,
-              "dba::Attention: x must be of shape (B, n, d) when no sequences are given, got ", ops::describe(x));
-  return attend(x, Sequences::dense(x.size(0), x.size(1), x.device()), z, need_weights);
+AttentionOutput Attention::forward(const at::Tensor& x, const std::optional<Sequences>& sequences, const at::Tensor& z,
+                                   bool need_weights) {
+  return attend(x, sequences ? *sequences : plain_batch("Attention", "x", x, 3), z, need_weights);
 }
 
 }  // namespace dba

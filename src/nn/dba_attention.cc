@@ -7,7 +7,7 @@
 #include "nn/dba_checks.h"
 #include "nn/direct.h"
 #include "nn/full_map.h"
-#include "nn/padded.h"
+#include "nn/rows.h"
 #include "ops/checks.h"
 
 namespace dba {
@@ -168,18 +168,19 @@ void DBAttentionImpl::pretty_print(std::ostream& stream) const {
 
 AttentionOutput DBAttentionImpl::attend(const at::Tensor& x, const Sequences& sequences, const at::Tensor& z,
                                         bool need_weights) {
-  const auto tokens = token_rows(kName, x, sequences, options.d());
+  const auto tokens = as_rows(kName, "x", x, sequences, options.d());
+  check_type(kName, "x", x, w_o->weight);
   const auto p = is_training() ? options.dropout() : 0.0;
   AttentionOutput output;
   if (!options.compress_length()) {
     const auto narrowed = [this](const at::Tensor& rows) {  // Q_h R_h
-      const auto heads = rows.view({rows.size(0), options.heads(), -1}).transpose(0, 1);
+      const auto heads = rows.view({rows.size(0), options.heads(), rows.size(1) / options.heads()}).transpose(0, 1);
       return r.defined() ? torch::matmul(heads, r).transpose(0, 1).flatten(1) : rows;
     };
     const auto q = narrowed(w_q->forward(tokens));
     const auto k = narrowed(w_k->forward(tokens));
     const auto mixed = full_map_attention(q, k, w_v->forward(tokens), sequences, options.heads(), p);
-    output.y = zero_rows_of_nobody(w_o->forward(mixed), sequences).view(x.sizes());
+    output.y = clear_rows(w_o->forward(mixed), real_rows(sequences)).view(x.sizes());
     output.z = z;
     if (need_weights) {
       output.weights.emplace();

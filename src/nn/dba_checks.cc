@@ -1,8 +1,12 @@
 #include "nn/dba_checks.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <cmath>
+
+#include "nn/rows.h"
+#include "ops/checks.h"
 
 namespace dba {
 
@@ -13,10 +17,8 @@ void check_options(const char* module, const DBAttentionOptions& options) {
               ": d must be divisible by heads, got d = ", options.d(), " and heads = ", options.heads());
   TORCH_CHECK(options.d_p() >= 1, "dba::", module, ": d_p must be 1 or more, got ", options.d_p());
   TORCH_CHECK(options.d_in() >= 1, "dba::", module, ": d_in must be 1 or more, got ", options.d_in());
-  for (const auto& [value, argument] :
-       {std::pair(options.dropout(), "dropout"), std::pair(options.z_dropout(), "z_dropout")}) {
-    TORCH_CHECK(value >= 0 && value < 1, "dba::", module, ": ", argument, " must be in [0, 1), got ", value);
-  }
+  check_rate(module, "dropout", options.dropout());
+  check_rate(module, "z_dropout", options.z_dropout());
   if (options.form() == Form::released) {
     TORCH_CHECK(options.normalise() == Normalise::softmax, "dba::", module,
                 ": normalise must be softmax in form released, got ", to_string(options.normalise()));
@@ -40,6 +42,12 @@ void warn_of_rounding(const char* module, const DBAttentionOptions& options) {
     TORCH_WARN("dba::", module, ": d_in = ", options.d_in(), " does not divide into ", options.heads(),
                " heads; rounded up to ", width * options.heads(), " (", width, " per head)");
   }
+}
+
+void check_type(const char* module, const char* argument, const at::Tensor& x, const at::Tensor& parameter) {
+  TORCH_CHECK(x.scalar_type() == parameter.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()),
+              "dba::", module, ": ", argument, " must be of the parameters' type ",
+              c10::toString(parameter.scalar_type()), ", got ", ops::describe(x));
 }
 
 torch::nn::Linear make_linear(int64_t in, int64_t out, bool bias) {

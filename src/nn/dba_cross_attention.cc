@@ -6,7 +6,7 @@
 
 #include "nn/dba_checks.h"
 #include "nn/direct.h"
-#include "nn/padded.h"
+#include "nn/rows.h"
 #include "ops/checks.h"
 
 namespace dba {
@@ -59,7 +59,8 @@ void CompressorImpl::pretty_print(std::ostream& stream) const {
 }
 
 at::Tensor CompressorImpl::forward(const at::Tensor& x, const Sequences& sequences) {
-  const auto tokens = token_rows(kCompressor, x, sequences, options.d());
+  const auto tokens = as_rows(kCompressor, "x", x, sequences, options.d());
+  check_type(kCompressor, "x", x, slots->z);
   const auto heads = options.heads();
   const bool released = options.form() == Form::released;
   const auto dropout = ops::Dropout::draw(is_training() ? options.dropout() : 0.0, x.device());
@@ -77,11 +78,13 @@ at::Tensor CompressorImpl::forward(const at::Tensor& x, const Sequences& sequenc
   const auto summary = ops::compress(tokens, sequences, rows, dropout);
   // (W X)_h P_hᵀ + r_h b_h, heads side by side
   const auto type = summary.c.scalar_type();
-  const auto by_head = [&](const at::Tensor& t) { return t.view({sequences.count(), heads, options.d_p(), -1}); };
+  const auto by_head = [&](const at::Tensor& t, int64_t width) {
+    return t.view({sequences.count(), heads, options.d_p(), width});
+  };
   const auto weight = value->weight.to(type).view({heads, -1, options.d()});
-  auto c = torch::matmul(by_head(summary.c), weight.transpose(1, 2));
+  auto c = torch::matmul(by_head(summary.c, options.d()), weight.transpose(1, 2));
   if (value->bias.defined()) {
-    c = c + by_head(summary.r) * value->bias.to(type).view({heads, 1, -1});
+    c = c + by_head(summary.r, 1) * value->bias.to(type).view({heads, 1, -1});
   }
   return c.transpose(1, 2).flatten(2).to(value->weight.scalar_type());
 }
@@ -143,7 +146,8 @@ void DBACrossAttentionImpl::pretty_print(std::ostream& stream) const {
 
 CrossAttentionOutput DBACrossAttentionImpl::forward(const at::Tensor& x_1, const Sequences& sequences_1,
                                                     const at::Tensor& c_2, bool need_weights) {
-  const auto tokens = token_rows(kCross, x_1, sequences_1, options.d());
+  const auto tokens = as_rows(kCross, "x_1", x_1, sequences_1, options.d());
+  check_type(kCross, "x_1", x_1, w_o->weight);
   ops::check_shape(kCross, "c_2", c_2, {sequences_1.count(), options.d_p(), options.d()});
   const auto heads = options.heads();
   const bool released = options.form() == Form::released;

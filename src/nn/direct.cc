@@ -13,7 +13,7 @@ using at::Tensor;
 
 // (B, n, H·w) → (B, H, n, w)
 Tensor split_heads(const Tensor& tokens, int64_t heads) {
-  return tokens.view({tokens.size(0), tokens.size(1), heads, -1}).transpose(1, 2);
+  return tokens.view({tokens.size(0), tokens.size(1), heads, tokens.size(2) / heads}).transpose(1, 2);
 }
 
 Tensor join_heads(const Tensor& tokens) {
@@ -52,7 +52,7 @@ Tensor dropped(const Tensor& weights, const Tensor& mask) {
 
 /// Softmax over the tokens, (B, H, d_p, n); zero where there is no token, and all zero for an empty sequence.
 Tensor softmax_over_tokens(const Tensor& scores, const Padded& padded) {
-  const auto valid = padded.valid.view({-1, 1, 1, padded.length});
+  const auto valid = padded.valid.unsqueeze(1).unsqueeze(1);
   // An empty sequence keeps its scores, so that no softmax is taken over nothing.
   const auto masked = valid.logical_or(padded.lengths.eq(0).view({-1, 1, 1, 1})).logical_not();
   return scores.masked_fill(masked, -std::numeric_limits<double>::infinity())
@@ -112,7 +112,7 @@ Result attention(const Layer& layer, const ops::Dropout& dropout) {
     keys = torch::matmul(result.weights.w_c, k);
     const auto mix = split_heads(linear(x, layer.mix_weight, layer.mix_bias), heads).transpose(2, 3);  // (B, H, d_p, n)
     const auto normalised = layer.linear ? (mix / padded.lengths.clamp_min(1).to(x.scalar_type()).view({-1, 1, 1, 1}))
-                                               .masked_fill(padded.valid.logical_not().view({-1, 1, 1, n}), 0)
+                                               .masked_fill(padded.valid.logical_not().unsqueeze(1).unsqueeze(1), 0)
                                          : softmax_over_tokens(mix, padded);
     const auto w_c_prime = dropped(normalised, masks.over_tokens(ops::kSiteCompress, batch, n, heads, d_p, 2, groups));
     values = torch::matmul(w_c_prime, v);
@@ -139,7 +139,7 @@ Result attention(const Layer& layer, const ops::Dropout& dropout) {
   }
   const auto restore_mask = masks.over_tokens(ops::kSiteRestore, batch, n, heads, d_p, 0, 1);
   restore = dropped(restore, restore_mask.defined() ? restore_mask.transpose(2, 3) : restore_mask);
-  result.weights.w_r_prime = restore.masked_fill(padded.valid.logical_not().view({-1, 1, n, 1}), 0);
+  result.weights.w_r_prime = restore.masked_fill(padded.valid.logical_not().unsqueeze(1).unsqueeze(3), 0);
   const auto joined = join_heads(torch::matmul(result.weights.w_r_prime, split_heads(mixed, heads)));
   result.y = padded.unpad(linear(joined, w.out_weight, layer.out_bias));
   return result;

@@ -65,7 +65,7 @@ bool flash_takes_packed(const Tensor& q, const Tensor& v, const Sequences& seque
 
 Tensor flash_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Sequences& sequences, int64_t heads,
                     double dropout) {
-  const auto by_head = [heads](const Tensor& rows) { return rows.view({rows.size(0), heads, -1}); };
+  const auto by_head = [heads](const Tensor& rows) { return rows.view({rows.size(0), heads, rows.size(1) / heads}); };
   const auto bounds = torch::cat({sequences.begin, sequences.end.slice(0, -1)}).to(at::kInt);
   const auto out = std::get<0>(at::_flash_attention_forward(by_head(q), by_head(k), by_head(v), bounds, bounds,
                                                             sequences.max_length, sequences.max_length, dropout,
@@ -108,8 +108,8 @@ at::Tensor full_map_weights(const at::Tensor& q, const at::Tensor& k, const Sequ
   const auto scale = 1.0 / std::sqrt(static_cast<double>(queries.size(3)));
   const auto scores = torch::matmul(queries, keys.transpose(2, 3)) * scale;
   const auto valid = padded.valid;
-  const auto column = valid.view({-1, 1, 1, padded.length});
-  const auto row = valid.view({-1, 1, padded.length, 1});
+  const auto column = valid.unsqueeze(1).unsqueeze(1);
+  const auto row = valid.unsqueeze(1).unsqueeze(3);
   return scores.masked_fill(column.logical_not(), -std::numeric_limits<double>::infinity())
       .softmax(3)
       .masked_fill(row.logical_and(column).logical_not(), 0);

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/init.h>
 #include <torch/utils.h>
@@ -79,7 +78,7 @@ at::Tensor TokenNormImpl::batch_norm(const at::Tensor& x, const at::Tensor& row_
   {
     torch::NoGradGuard no_grad;
     // A batch without a single token leaves the running statistics alone.
-    const auto momentum = at::where(count > 0, options.momentum(), 0.0).to(wide.scalar_type());
+    const auto momentum = (count > 0).to(wide.scalar_type()) * options.momentum();
     const auto unbiased = variance * divisor / (count - 1).clamp_min(1);
     running_mean.add_((mean - running_mean) * momentum);
     running_var.add_((unbiased - running_var) * momentum);

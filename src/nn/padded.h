@@ -24,10 +24,4 @@ class Padded {
   at::Tensor row_;  // (B·n)
 };
 
-/// The tokens as rows (N, d): x is (N, d) or (B, n, d). Checks x against the sequences and the module's width.
-at::Tensor token_rows(const char* module, const at::Tensor& x, const Sequences& sequences, int64_t d);
-
-/// (N, ·) with zeros in the rows that lie in no sequence; a plain batch has none.
-at::Tensor zero_rows_of_nobody(const at::Tensor& rows, const Sequences& sequences);
-
 }  // namespace dba

@@ -12,6 +12,8 @@ at::Tensor as_rows(const char* function, const char* argument, const at::Tensor&
                    int64_t width) {
   TORCH_CHECK(x.defined() && (x.dim() == 2 || x.dim() == 3) && x.size(-1) == width, "dba::", function, ": ", argument,
               " must be (N, ", width, ") or (B, n, ", width, "), got ", ops::describe(x));
+  TORCH_CHECK(sequences.begin.device() == x.device(), "dba::", function, ": `sequences` must be on the device of ",
+              argument, ", ", x.device(), ", got ", sequences.begin.device());
   if (x.dim() == 2) {
     TORCH_CHECK(x.size(0) == sequences.rows, "dba::", function, ": ", argument, " must have the ", sequences.rows,
                 " rows that `sequences` was made for, got ", ops::describe(x));

@@ -4,7 +4,7 @@
 
 #include "nn/dba_checks.h"
 #include "nn/full_map.h"
-#include "nn/padded.h"
+#include "nn/rows.h"
 
 namespace dba {
 
@@ -34,14 +34,14 @@ void SoftmaxAttentionImpl::pretty_print(std::ostream& stream) const {
 
 AttentionOutput SoftmaxAttentionImpl::attend(const at::Tensor& x, const Sequences& sequences, const at::Tensor& z,
                                              bool need_weights) {
-  const auto rows = token_rows("SoftmaxAttention", x, sequences, options.d());
+  const auto rows = as_rows("SoftmaxAttention", "x", x, sequences, options.d());
   const auto q = w_q->forward(rows);
   const auto k = w_k->forward(rows);
   const auto v = w_v->forward(rows);
   const auto dropout = is_training() ? options.dropout() : 0.0;
   const auto mixed = w_o->forward(full_map_attention(q, k, v, sequences, options.heads(), dropout));
   AttentionOutput output;
-  output.y = zero_rows_of_nobody(mixed, sequences).view(x.sizes());
+  output.y = clear_rows(mixed, real_rows(sequences)).view(x.sizes());
   output.z = z;
   if (need_weights) {
     output.weights.emplace();

@@ -96,6 +96,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward_toke
 AttentionResult attention(const Tensor& x, const Sequences& sequences, const ScoreRows& rows,
                           const CoreWeights& weights, const Tensor& restore_rows, const Tensor& restore_bias,
                           const Tensor& out_bias, int64_t heads, bool linear, const Dropout& dropout) {
+  check_rows("attention", x, sequences);
   static const auto op = typed_operator<signature::Attention>("dba::attention");
   auto [y, c] =
       op.call(x, sequences.begin, sequences.end, optional(rows.each), optional(rows.each_bias), optional(rows.shared),

@@ -43,13 +43,13 @@ bool values_can_be_checked(const at::Tensor& tensor) {
   return tensor.is_cpu() || (debug_checks() && !tensor.is_meta());
 }
 
-void check_sequences(const char* function, const Sequences& sequences) {
+void check_sequences(const char* function, const Sequences& sequences, const char* bounds) {
   const auto& begin = sequences.begin;
   const auto& end = sequences.end;
-  for (const auto& [bounds, argument] : {std::pair(begin, "begin"), std::pair(end, "end")}) {
-    TORCH_CHECK(bounds.defined() && bounds.dim() == 1 &&
-                    (bounds.scalar_type() == at::kLong || bounds.scalar_type() == at::kInt),
-                "dba::", function, ": ", argument, " must be int64 or int32 of shape (B), got ", describe(bounds));
+  for (const auto& [bound, argument] : {std::pair(begin, "begin"), std::pair(end, "end")}) {
+    TORCH_CHECK(
+        bound.defined() && bound.dim() == 1 && (bound.scalar_type() == at::kLong || bound.scalar_type() == at::kInt),
+        "dba::", function, ": ", argument, " must be int64 or int32 of shape (B), got ", describe(bound));
   }
   TORCH_CHECK(begin.size(0) == end.size(0), "dba::", function, ": begin and end must have one entry per sequence, got ",
               begin.size(0), " and ", end.size(0));
@@ -64,15 +64,19 @@ void check_sequences(const char* function, const Sequences& sequences) {
   const auto* const stop = stops.const_data_ptr<int64_t>();
   int64_t previous = 0;
   for (int64_t b = 0; b < starts.numel(); ++b) {
-    TORCH_CHECK(start[b] >= previous, "dba::", function, ": sequence ", b,
-                " must begin at or after the end of the one before, row ", previous, ", got ", start[b],
-                " (bounds must not be negative or decrease)");
-    TORCH_CHECK(stop[b] >= start[b], "dba::", function, ": sequence ", b, " must end at or after its begin ", start[b],
-                ", got ", stop[b], " (bounds must not decrease)");
+    TORCH_CHECK(start[b] >= previous, "dba::", function, ": ", bounds, " must not be negative or decrease: sequence ",
+                b, " must begin at row ", previous, " or later, got ", start[b]);
+    TORCH_CHECK(stop[b] >= start[b], "dba::", function, ": ", bounds, " must not decrease: sequence ", b,
+                " must end at its begin ", start[b], " or later, got ", stop[b]);
     previous = stop[b];
   }
-  TORCH_CHECK(previous <= sequences.rows, "dba::", function, ": the last sequence must end within the ", sequences.rows,
+  TORCH_CHECK(previous <= sequences.rows, "dba::", function, ": ", bounds, " must end within the ", sequences.rows,
               " rows of the batch, got ", previous);
+}
+
+void check_rows(const char* function, const at::Tensor& x, const Sequences& sequences) {
+  TORCH_CHECK(x.defined() && x.dim() == 2 && x.size(0) == sequences.rows, "dba::", function, ": x must have the ",
+              sequences.rows, " rows that the sequences were made for, got ", describe(x));
 }
 
 void check_tokens(const char* function, const char* argument, const at::Tensor& x, const Sequences& sequences) {
@@ -189,7 +193,9 @@ void check_core(const char* function, const at::Tensor& c, const at::Tensor& r, 
     TORCH_CHECK(!weight.defined() || weight.device() == c.device(), "dba::", function,
                 ": weights must be on the device of c, ", c.device(), ", got ", describe(weight));
   }
-  check_heads(function, groups * heads, "the number of summary rows", c.size(1));
+  TORCH_CHECK(heads >= 1, "dba::", function, ": heads must be 1 or more, got ", heads);
+  TORCH_CHECK(c.size(1) % (groups * heads) == 0, "dba::", function, ": c must have ", groups, " × ", heads,
+              " heads × d_p rows, got ", describe(c));
   const auto d_p = c.size(1) / (groups * heads);
 
   const auto check_linear = [&](const char* weight_name, const at::Tensor& weight, const char* bias_name,

@@ -18,7 +18,10 @@ at::ScalarType accumulation_type(at::ScalarType type);
 /// Whether looking at the values costs no wait for a device, or debug mode pays for it.
 bool values_can_be_checked(const at::Tensor& tensor);
 
-void check_sequences(const char* function, const Sequences& sequences);
+/// `bounds`: what the caller's arguments are called.
+void check_sequences(const char* function, const Sequences& sequences, const char* bounds = "begin and end");
+/// For functions that are handed a Sequences: it was made for as many rows as x has.
+void check_rows(const char* function, const at::Tensor& x, const Sequences& sequences);
 void check_tokens(const char* function, const char* argument, const at::Tensor& x, const Sequences& sequences);
 /// `operand` may be absent; it must lie on x's device and be of x's type or its accumulation type.
 void check_operand(const char* function, const char* argument, const at::Tensor& operand, const at::Tensor& x);

@@ -83,6 +83,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> compress_backward_meta(
 }  // namespace
 
 Summary compress(const Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout) {
+  check_rows("compress", x, sequences);
   static const auto op = typed_operator<signature::Compress>("dba::compress");
   auto [c, r, lse] =
       op.call(x, sequences.begin, sequences.end, optional(rows.each), optional(rows.each_bias), optional(rows.shared),

@@ -1,6 +1,7 @@
 #include "ops/dropout_mask.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <torch/library.h>
 
@@ -23,7 +24,9 @@ Dropout Dropout::draw(double p, at::Device device) {
 at::Tensor dropout_mask(const Dropout& dropout, Site site, const at::Tensor& sequence, const at::Tensor& first_token,
                         int64_t tokens, int64_t slots, at::ScalarType dtype) {
   check_dropout("dropout_mask", dropout, sequence.device());
-  TORCH_CHECK(dropout.p > 0, "dba::dropout_mask: dropout must be above 0, got ", dropout.p);
+  if (dropout.p == 0) {
+    return at::ones({sequence.size(0), tokens, slots}, sequence.options().dtype(dtype));
+  }
   static const auto op = typed_operator<signature::DropoutMask>("dba::dropout_mask");
   return op.call(dropout.rng, dropout.p, site, sequence, first_token, tokens, slots, dtype);
 }

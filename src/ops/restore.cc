@@ -60,6 +60,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> restore_backward_meta(
 
 Tensor restore(const Tensor& x, const Sequences& sequences, const Tensor& rows, const Tensor& bias, const Tensor& m,
                const Tensor& out_bias, int64_t heads, bool linear, const Dropout& dropout) {
+  check_rows("restore", x, sequences);
   static const auto op = typed_operator<signature::Restore>("dba::restore");
   return op.call(x, sequences.begin, sequences.end, rows, optional(bias), m, optional(out_bias), heads, linear,
                  dropout.p, optional(dropout.rng));

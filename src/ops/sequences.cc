@@ -97,7 +97,7 @@ Sequences Sequences::packed(const at::Tensor& cu_seqlens, int64_t rows, int64_t 
               ops::describe(cu_seqlens));
   const auto count = bounds.size(0) - 1;
   Sequences result{bounds.narrow(0, 0, count), bounds.narrow(0, 1, count), rows, -1, max_length, true};
-  ops::check_sequences("Sequences::packed", result);
+  ops::check_sequences("Sequences::packed", result, "cu_seqlens");
   return result;
 }
 

@@ -125,21 +125,24 @@ class TestOnGpu:
     def test_nothing_waits_for_the_device_and_graphs_capture(self):
         arguments = [a.detach() if isinstance(a, torch.Tensor) else a for a in attention_arguments("cuda", 0.4)]
         arguments[8] = [w if w is None else w.detach() for w in arguments[8]]
-        x = arguments[0] = arguments[0].requires_grad_()
-        expected = torch.ops.dba.attention(*arguments)[0]
-        expected_gradient, = torch.autograd.grad(expected.sum(), x)
+
+        def forward_and_backward():
+            x = arguments[0].detach().requires_grad_()
+            y = torch.ops.dba.attention(x, *arguments[1:])[0]
+            return y.detach(), torch.autograd.grad(y.sum(), x)[0]
+
+        expected = forward_and_backward()
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            torch.autograd.grad(torch.ops.dba.attention(*arguments)[0].sum(), x)
+            forward_and_backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            y = torch.ops.dba.attention(*arguments)[0]
-            gradient, = torch.autograd.grad(y.sum(), x)
-        y.zero_()
-        gradient.zero_()
+            captured = forward_and_backward()
+        for tensor in captured:
+            tensor.zero_()
         graph.replay()
-        torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-12, atol=1e-12)
+        for got, wanted in zip(captured, expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)

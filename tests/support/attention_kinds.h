@@ -10,9 +10,12 @@
 
 namespace dba::test {
 
+inline const std::vector<std::string> kAttentionKinds = {
+    "paper",           "paper_linear", "paper_direct",    "paper_full_length",
+    "paper_own_slots", "released",     "released_direct", "softmax"};
+
 /// A self-attention of the library in double, with the slots it wants.
 struct AttentionKind {
-  std::string name;
   std::shared_ptr<torch::nn::Module> module;
   Attention* attention;  ///< the same object
   at::Tensor z;          ///< undefined where it takes none
@@ -22,23 +25,23 @@ struct AttentionKind {
   }
 };
 
-/// Every way of attending that there is: d = 8, two heads.
+/// Every way of attending that there is, in the order of kAttentionKinds: d = 8, two heads.
 inline std::vector<AttentionKind> attention_kinds(Random& random) {
   const DBAttentionOptions base = DBAttentionOptions(8, 2).d_p(3).d_in(4).z_update(ZUpdate::replace);
   std::vector<AttentionKind> kinds;
-  const auto add = [&](const std::string& name, auto holder, bool slots) {
+  const auto add = [&](auto holder, bool slots) {
     holder->to(at::kDouble);
     random.fill(*holder);
-    kinds.push_back({name, holder.ptr(), holder.get(), slots ? random.normal({3, 8}) : at::Tensor()});
+    kinds.push_back({holder.ptr(), holder.get(), slots ? random.normal({3, 8}) : at::Tensor()});
   };
-  add("paper", DBAttention(base), true);
-  add("paper_linear", DBAttention(DBAttentionOptions(base).normalise(Normalise::linear)), true);
-  add("paper_direct", DBAttention(DBAttentionOptions(base).order(Order::direct)), true);
-  add("paper_full_length", DBAttention(DBAttentionOptions(base).compress_length(false)), false);
-  add("paper_own_slots", DBAttention(DBAttentionOptions(base).z_update(ZUpdate::own)), false);
-  add("released", DBAttention(DBAttentionOptions(base).form(Form::released)), true);
-  add("released_direct", DBAttention(DBAttentionOptions(base).form(Form::released).order(Order::direct)), true);
-  add("softmax", SoftmaxAttention(SoftmaxAttentionOptions(8, 2)), false);
+  add(DBAttention(base), true);
+  add(DBAttention(DBAttentionOptions(base).normalise(Normalise::linear)), true);
+  add(DBAttention(DBAttentionOptions(base).order(Order::direct)), true);
+  add(DBAttention(DBAttentionOptions(base).compress_length(false)), false);
+  add(DBAttention(DBAttentionOptions(base).z_update(ZUpdate::own)), false);
+  add(DBAttention(DBAttentionOptions(base).form(Form::released)), true);
+  add(DBAttention(DBAttentionOptions(base).form(Form::released).order(Order::direct)), true);
+  add(SoftmaxAttention(SoftmaxAttentionOptions(8, 2)), false);
   return kinds;
 }
 

@@ -38,10 +38,10 @@ at::Tensor random_projection(const std::vector<at::Tensor>& outputs, uint64_t se
 void expect_same_function(const std::vector<Named>& actual, const std::vector<at::Tensor>& expected,
                           const std::vector<Named>& inputs, double tolerance = kExact);
 
-/// The gradient of `loss` agrees with central differences (of fourth order, in double) along random directions: one
-/// for every input alone, `joint` for all of them together. `loss` reads the inputs, which are leaves.
+/// The gradient of `loss` agrees with central differences (of fourth order, in double) along random directions: three
+/// of all inputs together and, `one_by_one`, one of every input alone. `loss` reads the inputs, which are leaves.
 void expect_gradients(const std::vector<Named>& inputs, const std::function<at::Tensor()>& loss, uint64_t seed,
-                      int joint = 3);
+                      bool one_by_one = true);
 
 /// `call` throws, and the message holds every one of `words`, whatever their case.
 void expect_refusal(const std::function<void()>& call, const std::vector<std::string>& words);

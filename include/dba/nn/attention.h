@@ -59,12 +59,9 @@ class Attention {
     return false;
   }
 
-  AttentionOutput forward(const at::Tensor& x, const Sequences& sequences, const at::Tensor& z = {},
-                          bool need_weights = false) {
-    return attend(x, sequences, z, need_weights);
-  }
-  /// A plain batch (B, n, d).
-  AttentionOutput forward(const at::Tensor& x, const at::Tensor& z = {}, bool need_weights = false);
+  /// Without `sequences`, x is a plain batch (B, n, d).
+  AttentionOutput forward(const at::Tensor& x, const std::optional<Sequences>& sequences = std::nullopt,
+                          const at::Tensor& z = {}, bool need_weights = false);
 };
 
 }  // namespace dba

@@ -21,11 +21,11 @@ constexpr double kLayerNormEps = 1e-5;
 
 // (B, d_p, H·w) ↔ (B, H, d_p, w)
 at::Tensor split_heads(const at::Tensor& rows, int64_t heads) {
-  return rows.view({rows.size(0), rows.size(1), heads, -1}).transpose(1, 2);
+  return rows.view({rows.size(0), rows.size(1), heads, rows.size(2) / heads}).transpose(1, 2);
 }
 
 at::Tensor join_heads(const at::Tensor& rows) {
-  return rows.transpose(1, 2).reshape({rows.size(0), rows.size(2), -1});
+  return rows.transpose(1, 2).reshape({rows.size(0), rows.size(2), rows.size(1) * rows.size(3)});
 }
 
 // (out, in) → (H, w, in): the rows of one head.
@@ -50,8 +50,8 @@ struct Lift {
   at::Tensor bias;    // (H, 1, w) or absent
 
   Lift(const at::Tensor& summary, const at::Tensor& sums, const at::Tensor& w, const at::Tensor& b, int64_t heads)
-      : c(summary.view({summary.size(0), heads, -1, summary.size(2)})),
-        r(sums.view({sums.size(0), heads, -1, 1})),
+      : c(summary.view({summary.size(0), heads, summary.size(1) / heads, summary.size(2)})),
+        r(sums.view({sums.size(0), heads, sums.size(1) / heads, 1})),
         weight(head_rows(w, heads)),
         bias(b.defined() ? b.view({heads, 1, -1}) : b) {}
 
@@ -69,10 +69,10 @@ struct Lift {
   Gradient backward(const at::Tensor& dlifted) const {
     const auto d = split_heads(dlifted, weight.size(0));
     Gradient gradient;
-    gradient.c = at::matmul(d, weight).reshape({c.size(0), -1, c.size(3)});
+    gradient.c = at::matmul(d, weight).reshape({c.size(0), c.size(1) * c.size(2), c.size(3)});
     gradient.weight = sum_batch(at::matmul(d.transpose(2, 3), c)).reshape({-1, c.size(3)});
     if (bias.defined()) {
-      gradient.r = (d * bias).sum(3).reshape({c.size(0), -1});
+      gradient.r = (d * bias).sum(3).reshape({c.size(0), c.size(1) * c.size(2)});
       gradient.bias = sum_batch((d * r).sum(2)).reshape({-1});
     } else {
       gradient.r = at::zeros({c.size(0), c.size(1) * c.size(2)}, c.options());
@@ -190,7 +190,7 @@ CoreResult core(const at::Tensor& c, const at::Tensor& r, const CoreWeights& wei
   const auto m = forward(c, r, weights, heads, dropout);
   // M_h = O_h W_O,hᵀ: the rows that `restore` mixes for head h.
   const auto mix = at::matmul(split_heads(m.normed, heads), head_columns(m.w.out_weight, heads).transpose(1, 2));
-  return {mix.reshape({c.size(0), -1, mix.size(3)}), m.compressed};
+  return {mix.reshape({c.size(0), mix.size(1) * mix.size(2), mix.size(3)}), m.compressed};
 }
 
 CoreGradients core_backward(const at::Tensor& c, const at::Tensor& r, const CoreWeights& weights, int64_t heads,
@@ -201,7 +201,7 @@ CoreGradients core_backward(const at::Tensor& c, const at::Tensor& r, const Core
   auto& grad = result.weights;
 
   const auto out_columns = head_columns(w.out_weight, heads);  // (H, d_out, g)
-  const auto dmix = dm.defined() ? dm.view({c.size(0), heads, -1, dm.size(2)})
+  const auto dmix = dm.defined() ? dm.view({c.size(0), heads, dm.size(1) / heads, dm.size(2)})
                                  : at::zeros({c.size(0), heads, m.q.size(2), w.out_weight.size(0)}, c.options());
   auto dmixed = join_heads(at::matmul(dmix, out_columns));
   grad.out_weight = sum_batch(at::matmul(dmix.transpose(2, 3), split_heads(m.normed, heads)))  // (H, d_out, g)

@@ -38,8 +38,9 @@ class ScorerGradient {
   at::Tensor each, each_bias, shared, shared_bias;  ///< shaped as in the Scorer; undefined where that is absent
 };
 
-/// (G, T, L) weights before dropout: exp(S − lse) for softmax rows, S / length for linear ones; 0 without a token.
-at::Tensor compress_weights(const Tile& tile, const at::Tensor& scores, const at::Tensor& lse,
+/// (G, T, L) weights before dropout: exp(S − shift) for softmax rows, S / length for linear ones; 0 without a token.
+/// shift (B, softmax rows or more): lse gives the weights themselves, the largest score weights still to be divided.
+at::Tensor compress_weights(const Tile& tile, const at::Tensor& scores, const at::Tensor& shift,
                             const at::Tensor& lengths, int64_t linear);
 
 /// (G, T, H·d_p) weights before dropout.

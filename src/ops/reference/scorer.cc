@@ -82,14 +82,14 @@ void ScorerGradient::add(const Tile& tile, const at::Tensor& dscores) {
   }
 }
 
-at::Tensor compress_weights(const Tile& tile, const at::Tensor& scores, const at::Tensor& lse,
+at::Tensor compress_weights(const Tile& tile, const at::Tensor& scores, const at::Tensor& shift,
                             const at::Tensor& lengths, int64_t linear) {
   const auto softmax_rows = scores.size(2) - linear;
   const auto absent = tile.valid.logical_not();
   at::Tensor weights;
   if (softmax_rows > 0) {
-    const auto total = lse.narrow(1, 0, softmax_rows).index_select(0, tile.sequence).unsqueeze(1);
-    weights = (scores.narrow(2, 0, softmax_rows) - total).exp_().masked_fill_(absent, 0);
+    const auto of_sequence = shift.narrow(1, 0, softmax_rows).index_select(0, tile.sequence).unsqueeze(1);
+    weights = (scores.narrow(2, 0, softmax_rows) - of_sequence).exp_().masked_fill_(absent, 0);
     if (linear == 0) {
       return weights;
     }
