@@ -1,7 +1,7 @@
 #pragma once
 
 // Replaces the global operator new of the program, so that the largest single request can be asked for. Included by
-// one source file of a program.
+// one source file of a program. Not inlined: g++ would take malloc and delete for a mismatched pair.
 
 #include <atomic>
 #include <cstddef>
@@ -27,27 +27,27 @@ inline void* watched_allocation_or_throw(std::size_t size) {
 
 }  // namespace dba::bytes
 
-void* operator new(std::size_t size) {
+[[gnu::noinline]] void* operator new(std::size_t size) {
   return dba::bytes::watched_allocation_or_throw(size);
 }
-void* operator new[](std::size_t size) {
+[[gnu::noinline]] void* operator new[](std::size_t size) {
   return dba::bytes::watched_allocation_or_throw(size);
 }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return dba::bytes::watched_allocation(size);
 }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
   return dba::bytes::watched_allocation(size);
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }

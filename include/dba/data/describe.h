@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dba/data/reader.h"
+
+namespace dba::data {
+
+struct LengthSummary {
+  std::string unit;  ///< "bytes", "words", "integers", "steps"
+  std::uint64_t shortest = 0;
+  std::uint64_t longest = 0;
+  double mean = 0;
+};
+
+struct FileDescription {
+  std::filesystem::path file;
+  std::string part;    ///< "train", "validation", "test" by the file's name, or empty
+  std::string format;  ///< empty: not recognised, and nothing below is filled
+  std::string content;
+  std::uint64_t records = 0;
+  std::uint64_t unlabelled = 0;
+  std::size_t channels = 0;  ///< of series
+  std::map<std::string, std::uint64_t> classes;
+  std::vector<LengthSummary> lengths;  ///< of a text, in bytes and in words; of a pair, both texts together
+  Repairs repairs;
+  std::uint64_t error_count = 0;
+  std::vector<std::string> errors;  ///< the first of them
+};
+
+struct Description {
+  std::filesystem::path path;
+  std::vector<FileDescription> files;  ///< in the order of their names
+  std::vector<std::string> missing;    ///< what a complete set would have besides
+  std::vector<std::string> remarks;    ///< labels of one part that the training part lacks, one class only
+
+  /// No file has errors, there is a training part or a single file, and no remark was necessary.
+  bool sound() const;
+  /// For people, lines that end in a line feed.
+  std::string to_text() const;
+  /// One JSON object.
+  std::string to_json() const;
+};
+
+/// Reads a file, or all recognised files directly in a folder, to the end: errors in records are counted, the first
+/// `most_errors` of each file kept. Throws bytes::FileError where the path cannot be read.
+Description describe_folder(const std::filesystem::path& path, const ReaderOptions& options = {},
+                            std::size_t most_errors = 10);
+
+}  // namespace dba::data

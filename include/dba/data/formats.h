@@ -1,0 +1,44 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dba/data/byte_source.h"
+#include "dba/data/reader.h"
+
+namespace dba::data {
+
+/// A kind of file. The list of them in src/data/formats.cc is the one place where a further reader joins.
+struct Format {
+  std::string name;                     ///< "jsonl"
+  std::vector<std::string> extensions;  ///< ".jsonl"; the first format that claims a file reads it
+  std::string summary;                  ///< one line for people
+  /// Whether a file that begins so is of this format; empty: every file of the extensions is.
+  std::function<bool(std::string_view beginning)> claims;
+  std::function<std::unique_ptr<Reader>(std::unique_ptr<ByteSource> source, const std::string& file,
+                                        const ReaderOptions& options)>
+      open;
+};
+
+const std::vector<Format>& formats();
+
+/// By name. Throws std::invalid_argument, which lists the known ones.
+const Format& find_format(std::string_view name);
+
+/// By extension and, where two formats share it, by the first bytes. Null where nothing fits.
+const Format* recognise(const std::filesystem::path& path);
+
+/// A reader for a file, or for standard input ("-", JSONL unless options.format says otherwise). Throws
+/// std::invalid_argument for a format that is unknown or cannot be told, bytes::FileError where the file cannot be
+/// opened and bytes::FormatError where its header is wrong.
+std::unique_ptr<Reader> make_reader(const std::filesystem::path& path, const ReaderOptions& options = {});
+
+/// The same for bytes from anywhere; options.format must be given, and `file` is what errors name.
+std::unique_ptr<Reader> make_reader(std::unique_ptr<ByteSource> source, const std::string& file,
+                                    const ReaderOptions& options);
+
+}  // namespace dba::data

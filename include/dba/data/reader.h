@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "dba/data/example.h"
+
+namespace dba::data {
+
+enum class LabelUse {
+  required,  ///< a record without a label is an error
+  optional,  ///< as they come
+  ignored,   ///< not looked at, as for prediction
+};
+
+struct ReaderOptions {
+  /// A name of `formats()`; empty: by the file's extension.
+  std::string format;
+  /// Columns of a table, keys of a JSON object.
+  std::string text = "text";
+  std::string text1 = "text1";
+  std::string text2 = "text2";
+  std::string label = "label";
+  LabelUse labels = LabelUse::required;
+  /// Whether double quotes enclose fields of a table (RFC 4180). Without, a quote is a byte like any other.
+  bool quotes = true;
+  /// A record of more bytes is an error.
+  std::size_t longest_record = std::size_t{256} << 20;
+};
+
+/// What was put right on the way.
+struct Repairs {
+  std::size_t missing_values = 0;  ///< cells of series that were NaN or null and have been interpolated
+  std::size_t series = 0;          ///< series that had such cells
+  std::size_t empty_channels = 0;  ///< channels without any value in a series, set to 0
+};
+
+/// Records in order, one in memory at a time. What holds for every format is checked here: one content and one number
+/// of channels in a file, finite numbers, labels where they are required, at least one record. Missing values of a
+/// series are interpolated over time, those before the first value and after the last take its value, and a channel
+/// without any becomes 0; all are counted.
+class Reader {
+ public:
+  /// file: what errors name.
+  Reader(std::string file, LabelUse labels);
+  virtual ~Reader() = default;
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  /// False at the end. Throws bytes::FormatError, with file and line, for a bad record; the next call goes on behind
+  /// it.
+  bool next(Example& example);
+
+  const std::string& file() const {
+    return file_;
+  }
+  /// Where the last record begins, from 1.
+  std::size_t line() const {
+    return line_;
+  }
+  /// "data.jsonl:12".
+  std::string place() const;
+  const Repairs& repairs() const {
+    return repairs_;
+  }
+  /// Records handed out.
+  std::size_t count() const {
+    return count_;
+  }
+
+ protected:
+  /// Fills an empty example and calls `begin_record`; missing values of a series are NaN. False at the end. After a
+  /// FormatError the next call must go on behind the bad record: it may never stand still.
+  virtual bool read(Example& example) = 0;
+
+  void begin_record(std::size_t line) {
+    line_ = line;
+  }
+  LabelUse labels() const {
+    return labels_;
+  }
+  /// Throws bytes::FormatError: place and reason.
+  [[noreturn]] void fail(const std::string& reason) const;
+
+ private:
+  void check_series(Example& example);
+
+  std::string file_;
+  LabelUse labels_;
+  std::size_t line_ = 0;
+  std::size_t count_ = 0;
+  bool met_error_ = false;
+  std::optional<Content> content_;
+  std::size_t channels_ = 0;
+  Repairs repairs_;
+};
+
+}  // namespace dba::data

@@ -1,0 +1,214 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "cache_file.h"
+#include "checksum.h"
+#include "dba/bytes/errors.h"
+#include "dba/data/cache.h"
+
+namespace dba::data {
+
+struct CachedSet::Contents {
+  bytes::MappedFile file;
+  std::span<const std::byte> bytes;
+  CacheHeader header;
+  std::span<const std::int32_t> symbols;  // one of the two is empty
+  std::span<const float> values;
+  std::span<const IndexEntry> index;
+  Encoding encoding;
+  SetStatistics statistics;
+  ChannelStatistics channels;
+};
+
+namespace {
+
+template <typename Element>
+std::span<const Element> view(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const Element*>(bytes.data()), bytes.size() / sizeof(Element)};
+}
+
+struct Parts {
+  std::span<const std::byte> payload;
+  std::span<const std::byte> index;
+  std::span<const std::byte> channels;
+  std::span<const std::byte> encoding;
+};
+
+Parts parts_of(std::span<const std::byte> bytes, const CacheHeader& header, const std::string& source) {
+  std::span<const std::byte> rest = bytes.subspan(sizeof(CacheHeader));
+  const auto take = [&](std::uint64_t count, std::size_t size, const char* what) {
+    if (count > rest.size() / size) {
+      throw bytes::FormatError(source + ": " + std::to_string(count) + " " + what +
+                               " are stated, more than the file holds");
+    }
+    const auto part = rest.first(count * size);
+    rest = rest.subspan(count * size);
+    return part;
+  };
+  Parts parts;
+  parts.payload = take(header.elements, 4, "elements");
+  if (header.elements % 2 == 1)
+    take(1, 4, "elements of padding");
+  parts.index = take(header.examples, sizeof(IndexEntry), "examples");
+  parts.channels = take(header.channels, 2 * sizeof(double), "channels");
+  parts.encoding = take(header.encoding_size, 1, "bytes of encoding");
+  if (!rest.empty())
+    throw bytes::FormatError(source + ": " + std::to_string(rest.size()) + " bytes follow the end of the cache");
+  return parts;
+}
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes, CacheHeader header) {
+  header.checksum = 0;
+  Checksum checksum;
+  checksum.add(bytes.subspan(sizeof header));
+  checksum.add(std::as_bytes(std::span(&header, 1)));
+  return checksum.value();
+}
+
+}  // namespace
+
+CachedSet::CachedSet(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+CachedSet::CachedSet(CachedSet&&) noexcept = default;
+CachedSet& CachedSet::operator=(CachedSet&&) noexcept = default;
+CachedSet::~CachedSet() = default;
+
+CachedSet CachedSet::open(const std::filesystem::path& path) {
+  auto contents = std::make_unique<Contents>();
+  contents->file = bytes::MappedFile(path);
+  contents->bytes = contents->file.bytes();
+  return checked(std::move(contents), path.string());
+}
+
+CachedSet CachedSet::parse(std::span<const std::byte> bytes, const std::string& source) {
+  auto contents = std::make_unique<Contents>();
+  contents->bytes = bytes;
+  return checked(std::move(contents), source);
+}
+
+CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::string& source) {
+  const auto fail = [&source](const std::string& reason) { throw bytes::FormatError(source + ": " + reason); };
+  Contents& set = *contents;
+  if (set.bytes.size() < sizeof(CacheHeader))
+    fail("too short for a cache");
+  std::memcpy(&set.header, set.bytes.data(), sizeof(CacheHeader));
+  const CacheHeader& header = set.header;
+  if (header.magic != kCacheMagic)
+    fail("is no cache of this program");
+  if (header.version != kCacheVersion) {
+    fail("is a cache of version " + std::to_string(header.version) + ", expected " + std::to_string(kCacheVersion));
+  }
+  const Parts parts = parts_of(set.bytes, header, source);
+  if (checksum_of(set.bytes, header) != header.checksum)
+    fail("the checksum does not match");
+
+  const auto encoding = view<char>(parts.encoding);
+  set.encoding = Encoding::from_json({encoding.data(), encoding.size()}, source);
+  const Kind kind = set.encoding.kind;
+  if (header.channels != set.encoding.channels)
+    fail("states " + std::to_string(header.channels) + " channels, its encoding " +
+         std::to_string(set.encoding.channels));
+  if (kind == Kind::series) {
+    set.values = view<float>(parts.payload);
+    if (!std::ranges::all_of(set.values, [](float value) { return std::isfinite(value); }))
+      fail("a value is not finite");
+    const auto numbers = view<double>(parts.channels);
+    if (!std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); }))
+      fail("a statistic of a channel is not finite");
+    set.channels.mean.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(header.channels));
+    set.channels.deviation.assign(numbers.begin() + static_cast<std::ptrdiff_t>(header.channels), numbers.end());
+  } else {
+    set.symbols = view<std::int32_t>(parts.payload);
+    const std::size_t most = set.encoding.tokeniser.vocabulary_size();
+    if (!std::ranges::all_of(set.symbols,
+                             [most](std::int32_t id) { return id >= 0 && static_cast<std::size_t>(id) < most; }))
+      fail("a symbol is outside of the vocabulary");
+  }
+
+  set.index = view<IndexEntry>(parts.index);
+  SetStatistics& statistics = set.statistics;
+  const std::uint64_t width = kind == Kind::series ? header.channels : 1;
+  std::uint64_t total = 0;
+  std::uint64_t offset = 0;
+  for (const IndexEntry& entry : set.index) {
+    const std::uint64_t length = std::uint64_t{entry.length} + entry.second_length;
+    if (entry.offset != offset || length > (header.elements - offset) / width)
+      fail("the index is out of order");
+    if (entry.second_length > 0 && kind != Kind::pairs)
+      fail("the index has a second sequence where there are no pairs");
+    if (entry.label < -1 || entry.label >= static_cast<std::int64_t>(set.encoding.labels.size()))
+      fail("the index has label " + std::to_string(entry.label) + " of " + std::to_string(set.encoding.labels.size()));
+    offset += length * width;
+    total += length;
+    statistics.longest = std::max<std::uint64_t>(statistics.longest, std::max(entry.length, entry.second_length));
+    statistics.unlabelled += entry.label < 0 ? 1 : 0;
+  }
+  if (offset != header.elements)
+    fail("the index ends before the elements do");
+  if (!set.index.empty())
+    statistics.mean_length = static_cast<double>(total) / static_cast<double>(set.index.size());
+  statistics.cut = header.cut;
+  statistics.empty = header.empty;
+  statistics.repairs = {header.missing_values, header.repaired_series, header.empty_channels};
+  return CachedSet(std::move(contents));
+}
+
+std::size_t CachedSet::size() const {
+  return contents_->index.size();
+}
+
+CachedSet::View CachedSet::example(std::size_t i) const {
+  const IndexEntry& entry = contents_->index[i];
+  View view{{}, {}, {}, entry.label};
+  if (kind() == Kind::series) {
+    view.values = contents_->values.subspan(entry.offset, entry.length * contents_->header.channels);
+  } else {
+    view.first = contents_->symbols.subspan(entry.offset, entry.length);
+    view.second = contents_->symbols.subspan(entry.offset + entry.length, entry.second_length);
+  }
+  return view;
+}
+
+const Encoding& CachedSet::encoding() const {
+  return contents_->encoding;
+}
+
+std::vector<std::int64_t> CachedSet::lengths() const {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(size());
+  for (const IndexEntry& entry : contents_->index)
+    lengths.push_back(std::int64_t{entry.length} + entry.second_length);
+  return lengths;
+}
+
+std::vector<std::int32_t> CachedSet::labels() const {
+  std::vector<std::int32_t> labels;
+  labels.reserve(size());
+  for (const IndexEntry& entry : contents_->index)
+    labels.push_back(entry.label);
+  return labels;
+}
+
+std::vector<std::int64_t> CachedSet::class_counts() const {
+  std::vector<std::int64_t> counts(contents_->encoding.labels.size());
+  for (const IndexEntry& entry : contents_->index) {
+    if (entry.label >= 0)
+      ++counts[static_cast<std::size_t>(entry.label)];
+  }
+  return counts;
+}
+
+const SetStatistics& CachedSet::statistics() const {
+  return contents_->statistics;
+}
+
+const ChannelStatistics& CachedSet::channel_statistics() const {
+  return contents_->channels;
+}
+
+std::uint64_t CachedSet::fingerprint() const {
+  return contents_->header.fingerprint;
+}
+
+}  // namespace dba::data

@@ -1,0 +1,215 @@
+#include "dba/data/describe.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "dba/bytes/errors.h"
+#include "dba/data/formats.h"
+#include "dba/data/tokeniser.h"
+
+namespace dba::data {
+namespace {
+
+class LengthCounter {
+ public:
+  explicit LengthCounter(std::string unit) : unit_(std::move(unit)) {}
+
+  void add(std::uint64_t length) {
+    shortest_ = std::min(shortest_, length);
+    longest_ = std::max(longest_, length);
+    total_ += length;
+    ++count_;
+  }
+  void summarise(std::vector<LengthSummary>& into) const {
+    if (count_ > 0)
+      into.push_back({unit_, shortest_, longest_, static_cast<double>(total_) / static_cast<double>(count_)});
+  }
+
+ private:
+  std::string unit_;
+  std::uint64_t shortest_ = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t longest_ = 0;
+  std::uint64_t total_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+std::uint64_t count_words(std::string_view text) {
+  std::uint64_t count = 0;
+  while (!next_word(text).empty())
+    ++count;
+  return count;
+}
+
+// By a word of the file's name: "basic_train.tsv", "Val.csv", "test-2.jsonl".
+std::string part_of(const std::filesystem::path& file) {
+  std::string word;
+  std::string part;
+  for (const char c : file.stem().string() + " ") {
+    if (std::isalpha(static_cast<unsigned char>(c))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (word == "train" || word == "training")
+      part = "train";
+    else if (word == "val" || word == "valid" || word == "validation" || word == "dev")
+      part = "validation";
+    else if (word == "test")
+      part = "test";
+    word.clear();
+  }
+  return part;
+}
+
+FileDescription describe_file(const std::filesystem::path& file, ReaderOptions options, std::size_t most_errors) {
+  FileDescription result;
+  result.file = file;
+  result.part = part_of(file);
+  if (options.format.empty()) {
+    const Format* const format = recognise(file);
+    if (!format)
+      return result;
+    options.format = format->name;
+  }
+  result.format = options.format;
+  if (options.labels == LabelUse::required)
+    options.labels = LabelUse::optional;
+
+  LengthCounter text("bytes");
+  LengthCounter words("words");
+  LengthCounter integers("integers");
+  LengthCounter steps("steps");
+  const auto note = [&](const bytes::FormatError& error) {
+    if (result.error_count++ < most_errors)
+      result.errors.emplace_back(error.what());
+  };
+  try {
+    const auto reader = make_reader(file, options);
+    Example example;
+    bool more = true;
+    while (more) {
+      try {
+        more = reader->next(example);
+        if (!more)
+          break;
+      } catch (const bytes::FormatError& error) {
+        note(error);
+        continue;
+      }
+      result.content = name_of(example.content);
+      if (example.label)
+        ++result.classes[*example.label];
+      else
+        ++result.unlabelled;
+      if (example.content == Content::series) {
+        result.channels = example.channels;
+        steps.add(example.values.size() / example.channels);
+      } else if (example.content == Content::integers) {
+        integers.add(example.integers.size());
+      } else {
+        text.add(example.text.size() + example.second.size());
+        words.add(count_words(example.text) + count_words(example.second));
+      }
+    }
+    result.records = reader->count();
+    result.repairs = reader->repairs();
+  } catch (const bytes::FormatError& error) {
+    note(error);
+  }
+  for (const LengthCounter* const counter : {&text, &words, &integers, &steps})
+    counter->summarise(result.lengths);
+  return result;
+}
+
+// Through system calls: see atomic_write.cc for why not std::filesystem.
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (!open)
+    throw bytes::FileError("open the folder", folder, errno);
+  std::vector<std::filesystem::path> files;
+  errno = 0;
+  while (const dirent* const entry = ::readdir(open.get())) {
+    const std::filesystem::path file = folder / entry->d_name;
+    struct stat status {};
+    if (entry->d_name[0] != '.' && ::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode))
+      files.push_back(file);
+    errno = 0;
+  }
+  if (errno != 0)
+    throw bytes::FileError("read the folder", folder, errno);
+  std::ranges::sort(files);
+  return files;
+}
+
+void compare_labels(Description& description) {
+  std::map<std::string, std::uint64_t> training;
+  bool any_training = false;
+  for (const FileDescription& file : description.files) {
+    if (file.part == "train" || description.files.size() == 1) {
+      any_training = any_training || !file.format.empty();
+      training.insert(file.classes.begin(), file.classes.end());
+    }
+  }
+  if (any_training && training.size() == 1)
+    description.remarks.push_back("the training part has one class only, " + bytes::in_quotes(training.begin()->first));
+  for (const FileDescription& file : description.files) {
+    for (const auto& [label, count] : file.classes) {
+      if (any_training && !training.contains(label)) {
+        description.remarks.push_back(file.file.filename().string() + " has the label " + bytes::in_quotes(label) +
+                                      ", which the training part lacks");
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool Description::sound() const {
+  const bool no_errors = std::ranges::all_of(files, [](const FileDescription& file) { return file.error_count == 0; });
+  const bool trainable = std::ranges::any_of(files, [this](const FileDescription& file) {
+    return file.records > 0 && (file.part == "train" || files.size() == 1);
+  });
+  return no_errors && trainable && remarks.empty();
+}
+
+Description describe_folder(const std::filesystem::path& path, const ReaderOptions& options, std::size_t most_errors) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    throw bytes::FileError("open", path, errno);
+  Description description;
+  description.path = path;
+  if (!S_ISDIR(status.st_mode)) {
+    description.files.push_back(describe_file(path, options, most_errors));
+  } else {
+    for (const auto& file : files_in(path)) {
+      // A named format is for the files of its extensions: a folder may hold a page of notes as well.
+      const Format* const format = recognise(file);
+      FileDescription unknown;
+      unknown.file = file;
+      description.files.push_back(format ? describe_file(file, options, most_errors) : unknown);
+    }
+    const auto has = [&](std::string_view part) {
+      return std::ranges::any_of(
+          description.files, [part](const FileDescription& file) { return !file.format.empty() && file.part == part; });
+    };
+    if (!has("train"))
+      description.missing.push_back("a training part, a file such as train.jsonl");
+    if (!has("validation"))
+      description.missing.push_back(
+          "a validation part, a file such as val.jsonl; without, some of the training part is held out");
+    if (!has("test"))
+      description.missing.push_back("a test part, a file such as test.jsonl");
+  }
+  compare_labels(description);
+  return description;
+}
+
+}  // namespace dba::data

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "dba/bytes/errors.h"
+#include "dba/data/listops.h"
+#include "readers.h"
+#include "table_rows.h"
+
+namespace dba::data {
+namespace {
+
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 20;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i)
+    text += (i > 0 ? ", " : "") + bytes::in_quotes(names[i]);
+  return names.size() > kMost ? text + ", … (" + std::to_string(names.size()) + " in all)" : text;
+}
+
+class TableReader : public Reader {
+ public:
+  TableReader(std::unique_ptr<ByteSource> source, const std::string& file, const ReaderOptions& options, char delimiter)
+      : Reader(file, options.labels),
+        rows_(std::move(source), file, delimiter, options.quotes, options.longest_record) {
+    if (!rows_.next(header_))
+      throw bytes::FormatError(file + ": is empty; expected a header with the names of the columns");
+    begin_record(rows_.line());
+    text_ = column(options.text);
+    if (!text_) {
+      text_ = column(options.text1);
+      second_ = column(options.text2);
+      if (!text_ || !second_) {
+        fail("the header has no column " + bytes::in_quotes(options.text) + ", nor both " +
+             bytes::in_quotes(options.text1) + " and " + bytes::in_quotes(options.text2) + "; the columns are " +
+             list_of(header_) + "; say which one holds the text");
+      }
+    }
+    if (options.labels != LabelUse::ignored)
+      label_ = column(options.label);
+    if (options.labels == LabelUse::required && !label_) {
+      fail("the header has no column " + bytes::in_quotes(options.label) + "; the columns are " + list_of(header_) +
+           "; say which one holds the label");
+    }
+  }
+
+ protected:
+  bool read(Example& example) override {
+    if (!rows_.next(fields_))
+      return false;
+    begin_record(rows_.line());
+    if (fields_.size() != header_.size()) {
+      fail("has " + std::to_string(fields_.size()) + " fields, the header " + std::to_string(header_.size()));
+    }
+    example.text.swap(fields_[*text_]);
+    if (second_) {
+      example.content = Content::pair;
+      example.second.swap(fields_[*second_]);
+    }
+    if (label_)
+      example.label = fields_[*label_];
+    return true;
+  }
+
+ private:
+  std::optional<std::size_t> column(const std::string& name) const {
+    const auto found = std::ranges::find(header_, name);
+    if (name.empty() || found == header_.end())
+      return std::nullopt;
+    if (std::find(found + 1, header_.end(), name) != header_.end())
+      fail("the header has the column " + bytes::in_quotes(name) + " twice");
+    return static_cast<std::size_t>(found - header_.begin());
+  }
+
+  TableRows rows_;
+  std::vector<std::string> header_;
+  std::vector<std::string> fields_;
+  std::optional<std::size_t> text_;
+  std::optional<std::size_t> second_;
+  std::optional<std::size_t> label_;
+};
+
+class ListOpsReader : public TableReader {
+ public:
+  using TableReader::TableReader;
+
+ protected:
+  bool read(Example& example) override {
+    if (!TableReader::read(example))
+      return false;
+    strip_listops(example.text, stripped_);
+    example.text.swap(stripped_);
+    return true;
+  }
+
+ private:
+  std::string stripped_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> open_table(std::unique_ptr<ByteSource> source, const std::string& file,
+                                   const ReaderOptions& options, char delimiter) {
+  return std::make_unique<TableReader>(std::move(source), file, options, delimiter);
+}
+
+std::unique_ptr<Reader> open_listops(std::unique_ptr<ByteSource> source, const std::string& file,
+                                     const ReaderOptions& options) {
+  ReaderOptions columns = options;
+  columns.text = "Source";
+  columns.label = "Target";
+  columns.text1 = columns.text2 = "";
+  return std::make_unique<ListOpsReader>(std::move(source), file, columns, '\t');
+}
+
+}  // namespace dba::data

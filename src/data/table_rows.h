@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "line_reader.h"
+
+namespace dba::data {
+
+/// Rows of a table after RFC 4180: fields between delimiters, those in double quotes may hold delimiters, line ends and
+/// doubled quotes. Lines end in LF or CR LF; empty ones are passed over.
+class TableRows {
+ public:
+  TableRows(std::unique_ptr<ByteSource> source, std::string file, char delimiter, bool quotes, std::size_t longest_row);
+
+  /// False at the end. Throws bytes::FormatError for a broken quote or a row that is too long; the next call goes on
+  /// with the line after.
+  bool next(std::vector<std::string>& fields);
+
+  /// Where the last row begins, from 1.
+  std::size_t line() const {
+    return line_;
+  }
+
+ private:
+  void quoted_field(std::string_view& rest, std::string& field);
+  [[noreturn]] void fail(std::size_t line, const std::string& reason) const;
+
+  LineReader lines_;
+  std::string file_;
+  char delimiter_;
+  bool quotes_;
+  std::size_t longest_row_;
+  std::size_t line_ = 0;
+};
+
+}  // namespace dba::data
