@@ -1,0 +1,78 @@
+#include <stdexcept>
+
+#include "dba/config/config_file.h"
+
+namespace dba::config {
+
+std::vector<std::string> contradictions(const TrainConfig& config) {
+  std::vector<std::string> found;
+  const auto require = [&](bool holds, const std::string& sentence) {
+    if (!holds)
+      found.push_back(sentence);
+  };
+  const auto number = [](std::int64_t n) { return std::to_string(n); };
+  const DataConfig& data = config.data;
+  const ScheduleConfig& schedule = config.schedule;
+  const ModelConfig& model = config.model;
+  const LoopConfig& train = config.train;
+
+  require(!data.train.empty(), "There are no training data: set data.train to a file.");
+  require(train.updates > 0 || train.epochs > 0,
+          "Nothing says how long to train: set train.updates or train.epochs above 0.");
+  require(model.d % model.heads == 0, "model.d (" + number(model.d) + ") must be divisible by model.heads (" +
+                                          number(model.heads) + "), for every head takes an equal share.");
+  require(model.pooling != "flatten" || data.max_length > 0,
+          "model.pooling flatten makes a vector as long as the longest sequence: set data.max_length above 0.");
+  require(model.method != "dba" || model.form == "paper" || (model.compress_length && model.compress_width),
+          "model.compress_length and model.compress_width can be false in model.form paper only.");
+  require(model.method != "dba" || model.form == "paper" || model.normalise == "softmax",
+          "model.normalise linear belongs to model.form paper; released knows softmax only.");
+  require(config.precision == "float32" || config.device != "cpu",
+          "precision bfloat16 needs a GPU: set device to cuda or auto, or precision to float32.");
+
+  require(train.updates == 0 || schedule.warmup <= train.updates,
+          "schedule.warmup (" + number(schedule.warmup) + ") must not exceed train.updates (" + number(train.updates) +
+              "), or the learning rate never gets to its height.");
+  require(schedule.name != "inverse_sqrt" || schedule.warmup > 0,
+          "schedule.name inverse_sqrt counts in lengths of the warm-up: set schedule.warmup above 0.");
+  require(schedule.warmup_from <= config.optimiser.lr, "schedule.warmup_from must not exceed optimiser.lr.");
+  require(schedule.name != "steps" || !schedule.milestones.empty(),
+          "schedule.name steps needs schedule.milestones, the updates at which the learning rate falls.");
+  require(schedule.name == "steps" || schedule.milestones.empty(),
+          "schedule.milestones belong to schedule.name steps.");
+  require(schedule.milestones.empty() || train.updates == 0 || schedule.milestones.back() < train.updates,
+          "The last of schedule.milestones must come before the end, train.updates (" + number(train.updates) + ").");
+
+  require(!data.validation.empty() || data.validation_fraction > 0 || config.protocol == "as_published",
+          "No data are left to choose the best model by: set data.validation or data.validation_fraction above 0.");
+  require(config.protocol != "honest" || data.test.empty() || data.validation != data.test,
+          "data.validation and data.test are the same file: choosing the model on the test set needs protocol "
+          "as_published.");
+  require(config.protocol != "honest" || data.test.empty() || data.train != data.test,
+          "data.train and data.test are the same file: a test on training data says nothing.");
+  require(config.protocol != "as_published" || !data.test.empty(),
+          "protocol as_published chooses the model on the test set: set data.test.");
+  require(data.second_text_column.empty() || data.second_text_column != data.text_column,
+          "data.second_text_column and data.text_column are the same column.");
+  require(data.label_column != data.text_column, "data.label_column and data.text_column are the same column.");
+  require(!data.label_column.empty(), "data.label_column is empty: name the column of the label.");
+
+  require(!train.new_head || !train.init_from.empty(), "train.new_head needs a trained model: set train.init_from.");
+  require(train.checkpoint_every > 0 || train.checkpoint_seconds > 0,
+          "No checkpoint would be written: set train.checkpoint_every or train.checkpoint_seconds above 0.");
+  require(config.expect.update > 0 || config.expect.accuracy == 0,
+          "expect.accuracy needs expect.update, the update by which it should have been reached.");
+  return found;
+}
+
+void check_config(const TrainConfig& config, const std::string& source) {
+  const auto found = contradictions(config);
+  if (found.empty())
+    return;
+  std::string message = source + ": the settings do not fit together";
+  for (const std::string& sentence : found)
+    message += "\n  " + sentence;
+  throw std::invalid_argument(message);
+}
+
+}  // namespace dba::config

@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "keys.h"
+
+namespace dba::config {
+namespace {
+
+// Levenshtein's: insertions, deletions and replacements that turn a into b.
+std::size_t edits(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view name) {
+  // Beyond that nothing is near, and hostile names are long.
+  constexpr std::size_t kLongest = 64;
+  name = name.substr(0, kLongest);
+  std::string_view nearest;
+  std::size_t least = SIZE_MAX;
+  const auto consider = [&](std::string_view known) {
+    // A key in the wrong section, or in none, is one mistake, however long the section's name.
+    const std::size_t distance = std::min(edits(name, known), edits(last_part(name), last_part(known)) + 1);
+    if (distance < least) {
+      least = distance;
+      nearest = known;
+    }
+  };
+  for (const Key& key : keys())
+    consider(key.name);
+  for (const Section& section : sections())
+    if (!section.name.empty())
+      consider(section.name);
+  return std::string(nearest);
+}
+
+}  // namespace dba::config

@@ -1,0 +1,173 @@
+#include "dba/run/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "dba/bytes/atomic_write.h"
+#include "dba/bytes/errors.h"
+#include "dba/bytes/mapped_file.h"
+#include "folders.h"
+
+namespace dba::run {
+namespace {
+
+using bytes::FileError;
+using nlohmann::json;
+
+constexpr const char* kMetrics = "metrics.jsonl";
+
+std::string owner_of(int lock) {
+  char text[32] = {};
+  const ssize_t size = ::pread(lock, text, sizeof text - 1, 0);
+  const std::string owner(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  const auto digits = owner.substr(0, owner.find_first_not_of("0123456789"));
+  return digits.empty() ? "another process" : "process " + digits;
+}
+
+// The lock belongs to the open file, not to its name or content: it ends with the process.
+int take_lock(const std::filesystem::path& folder) {
+  const auto path = folder / "lock";
+  const int lock = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock < 0)
+    throw FileError("create", path, errno);
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    const std::string owner = owner_of(lock);
+    ::close(lock);
+    if (error == EWOULDBLOCK)
+      throw FolderInUse("the folder " + folder.string() + " is in use by " + owner +
+                        "; wait for its end or choose another folder");
+    throw FileError("lock", path, error);
+  }
+  const std::string self = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(lock, 0) != 0 || ::pwrite(lock, self.data(), self.size(), 0) != static_cast<ssize_t>(self.size())) {
+    const int error = errno;
+    ::close(lock);
+    throw FileError("write", path, error);
+  }
+  return lock;
+}
+
+std::optional<std::int64_t> step_of(std::string_view line) {
+  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object())
+    return std::nullopt;
+  const auto step = object.find("step");
+  if (step == object.end() || !step->is_number_integer())
+    return std::nullopt;
+  return step->get<std::int64_t>();
+}
+
+void write_whole(const std::filesystem::path& path, std::string_view text) {
+  const std::array parts = {std::as_bytes(std::span(text))};
+  bytes::atomic_write(path, parts);
+}
+
+}  // namespace
+
+RunFolder RunFolder::create(const std::filesystem::path& path) {
+  make_folders(path);
+  RunFolder folder(path, take_lock(path));
+  for (const char* const name : {"config.yaml", kMetrics, "checkpoints", "report.json"}) {
+    if (is_there(path / name)) {
+      throw std::invalid_argument("the folder " + path.string() + " holds a run already (" + name +
+                                  "); resume it with --resume, or choose another folder");
+    }
+  }
+  return folder;
+}
+
+RunFolder RunFolder::resume(const std::filesystem::path& path) {
+  if (!is_there(path / "config.yaml")) {
+    throw std::invalid_argument(
+        "the folder " + path.string() +
+        " holds no run (no config.yaml); name the folder of a run, or start one without --resume");
+  }
+  return {path, take_lock(path)};
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      lock_(std::exchange(other.lock_, -1)),
+      metrics_(std::exchange(other.metrics_, -1)) {}
+
+RunFolder::~RunFolder() {
+  close_metrics();
+  if (lock_ >= 0)
+    ::close(lock_);
+}
+
+void RunFolder::close_metrics() {
+  if (metrics_ >= 0)
+    ::close(std::exchange(metrics_, -1));
+}
+
+void RunFolder::append_metrics(std::string_view json_object) {
+  if (!step_of(json_object)) {
+    throw std::invalid_argument("RunFolder::append_metrics: expected a JSON object with an integer \"step\"; got " +
+                                bytes::in_quotes(json_object));
+  }
+  if (json_object.find('\n') != std::string_view::npos)
+    throw std::invalid_argument("RunFolder::append_metrics: expected one line; got several");
+  const auto path = path_ / kMetrics;
+  if (metrics_ < 0) {
+    metrics_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (metrics_ < 0)
+      throw FileError("open", path, errno);
+  }
+  const std::string line = std::string(json_object) + "\n";
+  bytes::OutputFile(metrics_, path).write(std::as_bytes(std::span(line)));
+}
+
+void RunFolder::sync_metrics() {
+  if (metrics_ >= 0 && ::fsync(metrics_) != 0)
+    throw FileError("flush", path_ / kMetrics, errno);
+}
+
+std::size_t RunFolder::drop_metrics_after(std::int64_t step) {
+  close_metrics();
+  const auto path = path_ / kMetrics;
+  if (!is_there(path))
+    return 0;
+  std::string kept;
+  std::size_t dropped = 0;
+  {
+    const bytes::MappedFile file(path);
+    std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    while (!rest.empty()) {
+      const auto end = std::min(rest.find('\n'), rest.size());
+      const std::string_view line = rest.substr(0, end);
+      const bool finished = end < rest.size();
+      rest.remove_prefix(finished ? end + 1 : end);
+      const auto line_step = step_of(line);
+      if (finished && line_step && *line_step <= step)
+        kept += std::string(line) + "\n";
+      else
+        ++dropped;
+    }
+  }
+  if (dropped > 0)
+    write_whole(path, kept);
+  return dropped;
+}
+
+void RunFolder::write_config(std::string_view yaml) const {
+  write_whole(config(), yaml);
+}
+
+void RunFolder::write_report(std::string_view json_text) const {
+  if (!json::accept(json_text))
+    throw std::invalid_argument("RunFolder::write_report: expected JSON; got " + bytes::in_quotes(json_text));
+  write_whole(path_ / "report.json", json_text);
+}
+
+}  // namespace dba::run

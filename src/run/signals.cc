@@ -1,0 +1,53 @@
+#include "dba/run/signals.h"
+
+#include <atomic>
+#include <stdexcept>
+
+namespace dba::run {
+namespace {
+
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use no other");
+std::atomic<int> stop_signal{0};
+std::atomic<bool> in_place{false};
+
+extern "C" void ask_to_stop(int signal) {
+  int none = 0;
+  if (stop_signal.compare_exchange_strong(none, signal))
+    return;
+  // The second one. It is blocked while its handler runs, and does its work on return.
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void install(int signal, struct sigaction& old) {
+  struct sigaction action {};
+  action.sa_handler = ask_to_stop;
+  sigemptyset(&action.sa_mask);
+  // Reads and writes that a signal interrupts go on.
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, &old);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  if (in_place.exchange(true))
+    throw std::logic_error("StopSignals: there is one already; a program needs only one");
+  stop_signal = 0;
+  install(SIGTERM, old_term_);
+  install(SIGINT, old_int_);
+  if (old_int_.sa_handler == SIG_IGN)
+    ::sigaction(SIGINT, &old_int_, nullptr);
+}
+
+StopSignals::~StopSignals() {
+  ::sigaction(SIGINT, &old_int_, nullptr);
+  ::sigaction(SIGTERM, &old_term_, nullptr);
+  in_place = false;
+}
+
+int StopSignals::received() {
+  return stop_signal.load();
+}
+
+}  // namespace dba::run
