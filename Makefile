@@ -13,9 +13,9 @@ export PATH := $(CURDIR)/.venv/bin:$(if $(DBA_PYTHON),$(dir $(DBA_PYTHON)):)$(PA
 BUILD := cmake --build --preset $(PRESET) --parallel $(JOBS)
 TIMED := @scripts/timed.sh
 
-quickstart: configure ## build and run the first example
-	$(TIMED) build $(BUILD) --target quickstart dba_program
-	@build/$(PRESET)/examples/quickstart
+quickstart: configure ## make data, train, evaluate, predict: the whole program in three minutes
+	$(TIMED) build $(BUILD) --target dba_program
+	$(TIMED) quickstart scripts/quickstart.sh build/$(PRESET)/bin/dba
 
 test: build ## build everything and run all tests
 	$(TIMED) tests ctest --preset $(PRESET) --parallel $(JOBS)

@@ -1,16 +1,17 @@
+#include <c10/util/Exception.h>
 #include <CLI/CLI.hpp>
+
 #include <exception>
 #include <iostream>
 
 #include "cli/build.h"
+#include "cli/data.h"
+#include "cli/evaluate.h"
+#include "cli/exit_status.h"
+#include "cli/generate.h"
 #include "cli/info.h"
-
-namespace {
-
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
-
-}  // namespace
+#include "cli/predict.h"
+#include "cli/train.h"
 
 int main(int argc, char** argv) {
   CLI::App app("dba: attention whose cost is linear in the sequence length", "dba");
@@ -18,19 +19,31 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
-      "  dba info           what this program was built with and finds here\n"
-      "  dba info --json    the same for programs\n"
-      "Exit status: 0 done, 1 failed, 2 wrong usage.");
+      "  dba generate listops --out data/listops     make data\n"
+      "  dba train --config my.yaml --run runs/mine   train a classifier\n"
+      "  dba evaluate runs/mine                       measure it\n"
+      "  dba predict runs/mine --input new.jsonl      classify new sequences\n"
+      "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal.");
+  dba::cli::add_generate(app);
+  dba::cli::add_data(app);
+  dba::cli::add_train(app);
+  dba::cli::add_evaluate(app);
+  dba::cli::add_predict(app);
   dba::cli::add_info(app);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // --help and --version arrive here too, with status 0.
-    return app.exit(error) == 0 ? 0 : kUsage;
+    return app.exit(error) == 0 ? 0 : dba::cli::kUsage;
+  } catch (const dba::cli::ExitStatus& exit) {
+    return exit.status;
+  } catch (const c10::Error& error) {
+    std::cerr << "dba: " << error.what_without_backtrace() << "\n";
+    return dba::cli::kFailed;
   } catch (const std::exception& error) {
     std::cerr << "dba: " << error.what() << "\n";
-    return kFailed;
+    return dba::cli::kFailed;
   }
   return 0;
 }

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dba/config/train_config.h"
+#include "dba/data/cache.h"
+#include "dba/sequences.h"
+
+namespace dba::train {
+
+/// The examples of each batch of an epoch, in order: a function of the arguments alone. Examples are shuffled, then
+/// sorted by length inside buckets of `bucket` batches, then the batches of a bucket are shuffled. A
+/// batch holds `size` examples or, with a token budget, as many as fit (at least one).
+std::vector<std::vector<std::size_t>> plan_epoch(std::span<const std::size_t> examples,
+                                                 std::span<const std::int64_t> lengths,
+                                                 const config::BatchConfig& batch, std::uint64_t seed,
+                                                 std::int64_t epoch);
+
+/// The same examples in their order, for evaluation.
+std::vector<std::vector<std::size_t>> plan_in_order(std::span<const std::size_t> examples,
+                                                    std::span<const std::int64_t> lengths,
+                                                    const config::BatchConfig& batch);
+
+/// Examples as tensors, packed one behind the other.
+struct Batch {
+  at::Tensor input;  ///< (N) int64 symbols, or (N, channels) float32
+  Sequences sequences;
+  at::Tensor second_input;  ///< of pairs
+  Sequences second_sequences;
+  at::Tensor labels;  ///< (B) int64, −1: none
+  std::int64_t count() const {
+    return labels.size(0);
+  }
+  Batch to(at::Device device) const;
+  /// In page-locked memory, from which a copy to a GPU need not be waited for.
+  Batch pinned() const;
+};
+
+/// Series are standardised by mean and deviation where these are given.
+Batch collate(const data::CachedSet& set, std::span<const std::size_t> examples,
+              const data::ChannelStatistics* standardise);
+/// The same for examples that are not cached.
+Batch collate(std::span<const data::Encoded> examples, const data::Encoding& encoding,
+              const data::ChannelStatistics* standardise);
+
+}  // namespace dba::train

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "dba/config/train_config.h"
+#include "dba/run/progress.h"
+#include "dba/run/run_folder.h"
+
+namespace dba::train {
+
+/// The loss became NaN or infinite; the message says when and what may help.
+class Diverged : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct TrainOptions {
+  bool resume = false;
+  run::Progress::Options progress;
+  /// What the report says of the program: version and commit.
+  std::string version;
+  std::string commit;
+};
+
+struct TrainResult {
+  int signal = 0;      ///< not 0: stopped by that signal, state saved
+  std::string report;  ///< report.json; empty if stopped
+};
+
+/// Trains as the configuration says, inside a run's folder: checkpoints, metrics.jsonl, TensorBoard events, the best
+/// model by the validation metric, report.json. A resumed run goes on bit by bit as if it had never stopped.
+TrainResult train(const config::TrainConfig& config, run::RunFolder& folder, const TrainOptions& options);
+
+}  // namespace dba::train

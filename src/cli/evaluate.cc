@@ -1,0 +1,104 @@
+#include "cli/evaluate.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "dba/run/progress.h"
+#include "dba/train/baselines.h"
+#include "dba/train/evaluate.h"
+#include "train/metrics_json.h"
+
+namespace dba::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::filesystem::path run;
+  std::filesystem::path data;
+  std::string device = "auto";
+  bool baselines = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+void print_confusion(const train::Metrics& metrics, const data::LabelSet& labels) {
+  constexpr std::size_t most = 12;
+  if (labels.size() > most) {
+    return;
+  }
+  std::printf("confusion (rows: true class, columns: predicted)\n%12s", "");
+  for (const auto& name : labels.names()) {
+    std::printf(" %6.6s", name.c_str());
+  }
+  std::printf("\n");
+  for (std::size_t c = 0; c < labels.size(); ++c) {
+    std::printf("%12.12s", labels.name(c).c_str());
+    for (const auto count : metrics.confusion[c]) {
+      std::printf(" %6lld", static_cast<long long>(count));
+    }
+    std::printf("\n");
+  }
+}
+
+void evaluate(const Arguments& arguments) {
+  auto model = train::Model::load(arguments.run);
+  const auto& plan = model.plan();
+  const auto file = arguments.data.empty() ? std::filesystem::path(plan.config.data.test) : arguments.data;
+  if (file.empty()) {
+    throw CLI::RequiredError("--data (the run was given no test file)");
+  }
+  const auto device = train::choose_device(arguments.device);
+  model.module().to(device);
+  const auto folder = std::filesystem::is_directory(arguments.run) ? arguments.run : arguments.run.parent_path();
+  const auto cache = folder / "cache";
+  std::filesystem::create_directories(cache);
+  const auto set = train::open_set(plan, file, cache / "evaluation.cache");
+  run::Progress::Options look;
+  look.quiet = arguments.quiet || arguments.json;
+  run::Progress progress(0, static_cast<std::int64_t>(set.size()), look);
+  const auto metrics = train::evaluate(model, set, {}, device,
+                                       [&](std::size_t done) { progress.update(static_cast<std::int64_t>(done)); });
+  progress.finish();
+  Json result{{"file", file.string()}, {"model", train::as_json(metrics)}};
+  if (arguments.baselines) {
+    const auto training = train::open_set(plan, plan.config.data.train, cache / "baseline.cache");
+    const auto baselines = train::measure_baselines(training, set);
+    result["majority_class"] = baselines.majority;
+    result["bag_of_tokens_logistic_regression"] = baselines.bag_of_tokens;
+  }
+  if (arguments.json) {
+    std::cout << result.dump(2) << "\n";
+    return;
+  }
+  std::printf("%s: accuracy %.4f, macro-F1 %.4f, loss %.4f over %lld examples\n", file.string().c_str(),
+              metrics.accuracy, metrics.macro_f1, metrics.loss, static_cast<long long>(metrics.examples));
+  if (arguments.baselines) {
+    std::printf("  the majority class reaches %.4f, logistic regression on bags of tokens %.4f\n",
+                result["majority_class"].get<double>(), result["bag_of_tokens_logistic_regression"].get<double>());
+  }
+  print_confusion(metrics, plan.encoding.labels);
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app) {
+  auto* command = app.add_subcommand("evaluate", "Measure a trained model on labelled data");
+  command->footer(
+      "Examples:\n"
+      "  dba evaluate runs/first\n"
+      "  dba evaluate runs/first --data more.jsonl --json\n"
+      "  dba evaluate runs/first --baselines    with the majority class and a bag-of-tokens model beside it");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
+  command->add_option("--data", arguments->data, "labelled file; by default the run's test file");
+  command->add_option("--device", arguments->device, "auto, cpu or cuda")->capture_default_str();
+  command->add_flag("--baselines", arguments->baselines, "train simple baselines on the run's training file");
+  command->add_flag("--json", arguments->json, "for programs");
+  command->add_flag("--quiet", arguments->quiet, "no progress bar");
+  command->callback([arguments] { evaluate(*arguments); });
+}
+
+}  // namespace dba::cli

@@ -1,0 +1,160 @@
+#include "cli/predict.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "dba/bytes/errors.h"
+#include "dba/data/formats.h"
+#include "dba/data/json_text.h"
+#include "dba/train/evaluate.h"
+
+namespace dba::cli {
+namespace {
+
+struct Arguments {
+  std::filesystem::path run;
+  std::string input = "-";
+  std::string output = "-";
+  std::string format;
+  std::string output_format;
+  std::string device = "auto";
+  std::size_t limit = 0;
+};
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return quoted + "\"";
+}
+
+/// Lines of predictions, as JSON objects or as a table.
+class Writer {
+ public:
+  Writer(std::ostream& out, const data::LabelSet& labels, bool csv) : out_(out), labels_(labels), csv_(csv) {
+    out_.precision(9);
+    if (csv_) {
+      out_ << "label";
+      for (const auto& name : labels_.names()) {
+        out_ << "," << csv_field("p(" + name + ")");
+      }
+      out_ << "\n";
+    }
+  }
+  void write(std::int64_t predicted, std::span<const float> probabilities) {
+    const auto& name = labels_.name(static_cast<std::size_t>(predicted));
+    if (csv_) {
+      out_ << csv_field(name);
+      for (const auto p : probabilities) {
+        out_ << "," << p;
+      }
+    } else {
+      out_ << "{\"label\": " << data::json_quoted(name) << ", \"probabilities\": {";
+      for (std::size_t c = 0; c < probabilities.size(); ++c) {
+        out_ << (c == 0 ? "" : ", ") << data::json_quoted(labels_.name(c)) << ": " << probabilities[c];
+      }
+      out_ << "}}";
+    }
+    out_ << "\n";
+  }
+
+ private:
+  std::ostream& out_;
+  const data::LabelSet& labels_;
+  bool csv_;
+};
+
+void predict(const Arguments& arguments) {
+  auto model = train::Model::load(arguments.run);
+  const auto& plan = model.plan();
+  const auto device = train::choose_device(arguments.device);
+  model.module().to(device);
+  model.module().eval();
+  auto reading = train::reader_options(plan.config.data);
+  reading.labels = data::LabelUse::ignored;
+  reading.format = arguments.format;
+  const auto reader = data::make_reader(arguments.input, reading);
+
+  std::ofstream file;
+  if (arguments.output != "-") {
+    file.open(arguments.output);
+    if (!file) {
+      throw std::runtime_error("cannot write " + arguments.output + "; choose another --output");
+    }
+  }
+  std::ostream& out = arguments.output == "-" ? std::cout : file;
+  const bool csv =
+      arguments.output_format.empty() ? arguments.output.ends_with(".csv") : arguments.output_format == "csv";
+  Writer writer(out, plan.encoding.labels, csv);
+
+  const torch::NoGradGuard no_grad;
+  std::vector<data::Encoded> waiting;
+  const auto flush = [&] {
+    if (waiting.empty()) {
+      return;
+    }
+    const auto batch = train::collate(waiting, plan.encoding, plan.statistics()).to(device);
+    const auto logits = model.forward(batch);
+    const auto probabilities = logits.softmax(1).cpu().contiguous();
+    const auto predicted = logits.argmax(1).cpu();
+    const auto classes = static_cast<std::size_t>(probabilities.size(1));
+    for (std::int64_t i = 0; i < batch.count(); ++i) {
+      writer.write(predicted[i].item<std::int64_t>(),
+                   {probabilities.const_data_ptr<float>() + static_cast<std::size_t>(i) * classes, classes});
+    }
+    out.flush();
+    waiting.clear();
+  };
+  std::size_t cut = 0, count = 0;
+  data::Example example;
+  while ((arguments.limit == 0 || count < arguments.limit) && reader->next(example)) {
+    data::Encoded encoded;
+    plan.encoding.encode(example, reader->file() + ":" + std::to_string(reader->line()), encoded);
+    cut += encoded.cut ? 1 : 0;
+    ++count;
+    waiting.push_back(std::move(encoded));
+    if (static_cast<std::int64_t>(waiting.size()) >= plan.config.batch.size) {
+      flush();
+    }
+  }
+  flush();
+  if (!out) {
+    throw std::runtime_error("could not write all predictions to " + arguments.output);
+  }
+  if (cut > 0) {
+    std::cerr << "dba predict: " << cut << " of " << count
+              << " sequences were longer than the model takes and were cut\n";
+  }
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app) {
+  auto* command = app.add_subcommand("predict", "Classify new sequences");
+  command->footer(
+      "Examples:\n"
+      "  dba predict runs/first --input new.jsonl --output predictions.csv\n"
+      "  echo '{\"text\": \"[MAX 2 [MIN 4 7 ] 1 ]\"}' | dba predict runs/first\n"
+      "One line per sequence, in order: the label and the probability of every class.");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
+  command->add_option("--input", arguments->input, "file, or - for standard input (JSONL)")->capture_default_str();
+  command->add_option("--output", arguments->output, "file, or - for standard output")->capture_default_str();
+  command->add_option("--format", arguments->format, "format of the input, where the extension does not tell");
+  command->add_option("--output-format", arguments->output_format, "jsonl or csv; by default as the file's name says")
+      ->check(CLI::IsMember({"jsonl", "csv"}));
+  command->add_option("--limit", arguments->limit, "stop after so many sequences; 0: all");
+  command->add_option("--device", arguments->device, "auto, cpu or cuda")->capture_default_str();
+  command->callback([arguments] { predict(*arguments); });
+}
+
+}  // namespace dba::cli

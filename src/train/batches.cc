@@ -1,0 +1,173 @@
+#include "dba/train/batches.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "dba/data/random.h"
+
+namespace dba::train {
+namespace {
+
+using Examples = std::vector<std::size_t>;
+
+template <class Element>
+void shuffle(std::span<Element> elements, data::CounterRandom& random) {
+  for (std::size_t i = elements.size(); i > 1; --i) {
+    std::swap(elements[i - 1], elements[random.below(static_cast<std::uint32_t>(i))]);
+  }
+}
+
+std::vector<Examples> cut(std::span<const std::size_t> order, std::span<const std::int64_t> lengths,
+                          const config::BatchConfig& batch) {
+  std::vector<Examples> batches;
+  std::int64_t tokens = 0;
+  for (const auto example : order) {
+    const auto length = lengths[example];
+    const bool full = !batches.empty() &&
+                      (batch.tokens > 0 ? tokens + length > batch.tokens : std::ssize(batches.back()) >= batch.size);
+    if (batches.empty() || full) {
+      batches.emplace_back();
+      tokens = 0;
+    }
+    batches.back().push_back(example);
+    tokens += length;
+  }
+  return batches;
+}
+
+/// Examples laid one behind the other while they come.
+class Packer {
+ public:
+  explicit Packer(std::size_t channels) : channels_(channels) {}
+
+  void add(std::span<const std::int32_t> symbols) {
+    symbols_.insert(symbols_.end(), symbols.begin(), symbols.end());
+    close(std::ssize(symbols));
+  }
+  void add(std::span<const float> values) {
+    values_.insert(values_.end(), values.begin(), values.end());
+    close(std::ssize(values) / static_cast<std::int64_t>(channels_));
+  }
+  Sequences sequences() const {
+    const auto bounds = torch::tensor(bounds_, at::kLong);
+    return Sequences::packed(bounds, bounds_.back(), longest_);
+  }
+  at::Tensor symbols() const {
+    return torch::tensor(symbols_, at::kLong);
+  }
+  at::Tensor values(const data::ChannelStatistics* standardise) const {
+    auto values = torch::tensor(values_, at::kFloat).view({-1, static_cast<std::int64_t>(channels_)});
+    if (standardise == nullptr) {
+      return values;
+    }
+    const auto mean = torch::tensor(standardise->mean, at::kDouble);
+    const auto deviation = torch::tensor(standardise->deviation, at::kDouble);
+    const auto divisor = torch::where(deviation > 0, deviation, torch::ones_like(deviation));
+    return ((values.to(at::kDouble) - mean) / divisor).to(at::kFloat);
+  }
+
+ private:
+  void close(std::int64_t length) {
+    bounds_.push_back(bounds_.back() + length);
+    longest_ = std::max(longest_, length);
+  }
+
+  std::size_t channels_;
+  std::vector<std::int64_t> symbols_;
+  std::vector<float> values_;
+  std::vector<std::int64_t> bounds_{0};
+  std::int64_t longest_ = 0;
+};
+
+template <class Get>
+Batch pack(std::size_t count, const data::Encoding& encoding, const data::ChannelStatistics* standardise, Get get) {
+  Packer first(encoding.channels), second(encoding.channels);
+  std::vector<std::int64_t> labels;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& example = get(i);
+    if (encoding.kind == data::Kind::series) {
+      first.add(std::span<const float>(example.values));
+    } else {
+      first.add(std::span<const std::int32_t>(example.first));
+    }
+    if (encoding.kind == data::Kind::pairs) {
+      second.add(std::span<const std::int32_t>(example.second));
+    }
+    labels.push_back(example.label);
+  }
+  Batch batch;
+  batch.input = encoding.kind == data::Kind::series ? first.values(standardise) : first.symbols();
+  batch.sequences = first.sequences();
+  if (encoding.kind == data::Kind::pairs) {
+    batch.second_input = second.symbols();
+    batch.second_sequences = second.sequences();
+  }
+  batch.labels = torch::tensor(labels, at::kLong);
+  return batch;
+}
+
+/// A batch whose tensors have all gone through `change`.
+template <class Change>
+Batch changed(const Batch& batch, Change change) {
+  Batch result = batch;
+  for (auto* tensor : {&result.input, &result.sequences.begin, &result.sequences.end, &result.second_input,
+                       &result.second_sequences.begin, &result.second_sequences.end, &result.labels}) {
+    if (tensor->defined()) {
+      *tensor = change(*tensor);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Examples> plan_epoch(std::span<const std::size_t> examples, std::span<const std::int64_t> lengths,
+                                 const config::BatchConfig& batch, std::uint64_t seed, std::int64_t epoch) {
+  data::CounterRandom random(seed, static_cast<std::uint64_t>(epoch));
+  Examples order(examples.begin(), examples.end());
+  shuffle(std::span(order), random);
+  const auto mean = std::accumulate(examples.begin(), examples.end(), 0.0,
+                                    [&](double sum, std::size_t i) { return sum + static_cast<double>(lengths[i]); }) /
+                    std::max<double>(1.0, static_cast<double>(examples.size()));
+  const auto per_batch = batch.tokens > 0 ? std::max(1.0, static_cast<double>(batch.tokens) / std::max(mean, 1.0))
+                                          : static_cast<double>(batch.size);
+  const auto bucket = static_cast<std::size_t>(static_cast<double>(batch.bucket) * per_batch);
+  std::vector<Examples> batches;
+  for (std::size_t first = 0; first < order.size(); first += bucket) {
+    const auto part = std::span(order).subspan(first, std::min(bucket, order.size() - first));
+    std::stable_sort(part.begin(), part.end(), [&](std::size_t a, std::size_t b) { return lengths[a] < lengths[b]; });
+    auto cuts = cut(part, lengths, batch);
+    shuffle(std::span(cuts), random);
+    std::move(cuts.begin(), cuts.end(), std::back_inserter(batches));
+  }
+  return batches;
+}
+
+std::vector<Examples> plan_in_order(std::span<const std::size_t> examples, std::span<const std::int64_t> lengths,
+                                    const config::BatchConfig& batch) {
+  return cut(examples, lengths, batch);
+}
+
+Batch Batch::to(at::Device device) const {
+  return changed(*this, [device](const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/true); });
+}
+
+Batch Batch::pinned() const {
+  return changed(*this, [](const at::Tensor& tensor) { return tensor.pin_memory(); });
+}
+
+Batch collate(const data::CachedSet& set, std::span<const std::size_t> examples,
+              const data::ChannelStatistics* standardise) {
+  return pack(examples.size(), set.encoding(), standardise, [&](std::size_t i) { return set.example(examples[i]); });
+}
+
+Batch collate(std::span<const data::Encoded> examples, const data::Encoding& encoding,
+              const data::ChannelStatistics* standardise) {
+  return pack(examples.size(), encoding, standardise,
+              [&](std::size_t i) -> const data::Encoded& { return examples[i]; });
+}
+
+}  // namespace dba::train

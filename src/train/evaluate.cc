@@ -1,0 +1,72 @@
+#include "dba/train/evaluate.h"
+
+#include <torch/torch.h>
+
+#include <numeric>
+
+#include "train/autocast_step.h"
+#include "train/prefetch.h"
+
+namespace dba::train {
+
+Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::size_t> examples, at::Device device,
+                 const std::function<void(std::size_t)>& done) {
+  const torch::NoGradGuard no_grad;
+  const auto& config = model.plan().config;
+  const bool was_training = model.module().is_training();
+  model.module().eval();
+  std::vector<std::size_t> all;
+  if (examples.empty()) {
+    all.resize(set.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    examples = all;
+  }
+  const auto lengths = set.lengths();
+  const auto batches = plan_in_order(examples, lengths, config.batch);
+  MetricCounter counter(static_cast<std::int64_t>(model.plan().encoding.labels.size()), device);
+  Prefetcher prefetcher(0, batches.size(), static_cast<std::size_t>(config.batch.prefetch),
+                        [&](std::size_t i) { return collate(set, batches[i], model.plan().statistics()); });
+  std::size_t count = 0;
+  while (const auto batch = prefetcher.next()) {
+    const AutocastStep autocast(device.type(), config.precision == "bfloat16");
+    const auto on_device = batch->to(device);
+    counter.add(model.forward(on_device), on_device.labels);
+    count += static_cast<std::size_t>(batch->count());
+    if (done) {
+      done(count);
+    }
+  }
+  model.module().train(was_training);
+  return counter.result();
+}
+
+data::CachedSet open_set(const ModelPlan& plan, const std::filesystem::path& file, const std::filesystem::path& cache) {
+  data::CacheSource source;
+  source.file = file;
+  source.reader = reader_options(plan.config.data);
+  source.encoding = plan.encoding;
+  return std::move(data::open_or_build(source, cache).set);
+}
+
+data::ReaderOptions reader_options(const config::DataConfig& data) {
+  data::ReaderOptions options;
+  options.format = data.format == "auto" ? "" : data.format;
+  options.text = data.text_column;
+  if (!data.second_text_column.empty()) {
+    options.text1 = data.text_column;
+    options.text2 = data.second_text_column;
+  }
+  options.label = data.label_column;
+  return options;
+}
+
+at::Device choose_device(const std::string& name) {
+  if (name == "cuda") {
+    TORCH_CHECK(torch::cuda::is_available(),
+                "dba: device is cuda, but PyTorch finds no usable GPU here; set device to auto or cpu");
+  }
+  return name == "cuda" || (name == "auto" && torch::cuda::is_available()) ? at::Device(at::kCUDA, 0)
+                                                                           : at::Device(at::kCPU);
+}
+
+}  // namespace dba::train

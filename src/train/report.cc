@@ -1,0 +1,44 @@
+#include "train/report.h"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include "train/metrics_json.h"
+
+namespace dba::train {
+
+std::string report_json(const RunSummary& summary, const Model& best) {
+  const auto& config = *summary.config;
+  nlohmann::ordered_json report{
+      {"protocol", config.protocol},
+      {"model_chosen_on", summary.validation_source},
+      {"seed", config.seed},
+      {"version", summary.version},
+      {"commit", summary.commit},
+      {"torch", TORCH_VERSION},
+      {"device", summary.device.str()},
+      {"precision", config.precision},
+      {"threads", at::get_num_threads()},
+      {"method", config.model.method},
+      {"form", config.model.form},
+      {"parameters", best.parameter_count()},
+      {"multiply_adds_per_sequence", best.operations(summary.statistics->mean_length)},
+      {"mean_length", summary.statistics->mean_length},
+      {"training_examples", summary.train_examples},
+      {"training_examples_cut", summary.statistics->cut},
+      {"missing_values_interpolated", summary.statistics->repairs.missing_values},
+      {"updates", summary.updates},
+      {"best_update", summary.best_update},
+      {"stopped_early", summary.stopped_early},
+      {"seconds", summary.seconds},
+      {"share_of_time_waiting_for_data", summary.seconds > 0 ? summary.waited / summary.seconds : 0.0},
+      {"classes", best.plan().encoding.labels.names()},
+      {"validation", as_json(summary.validation)}};
+  if (summary.test) {
+    report["test"] = as_json(*summary.test);
+    report["test_examples_cut"] = summary.test_cut;
+  }
+  return report.dump(2) + "\n";
+}
+
+}  // namespace dba::train

@@ -1,0 +1,260 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <numeric>
+#include <set>
+
+#include "dba/train/batches.h"
+#include "dba/train/metrics.h"
+#include "dba/train/optimiser.h"
+#include "dba/train/schedule.h"
+#include "train/autocast_step.h"
+#include "train/prefetch.h"
+
+namespace dba::train {
+namespace {
+
+/// A little problem with two parameters, and the same once more for the optimiser to compare with.
+struct Problem {
+  at::Tensor weight = torch::arange(6, at::kDouble).view({2, 3}).div(7).requires_grad_();
+  at::Tensor bias = torch::tensor({0.3, -0.2}, at::kDouble).requires_grad_();
+
+  void backward() const {
+    const auto x = torch::tensor({0.5, -1.0, 2.0}, at::kDouble);
+    const auto y = torch::matmul(weight, x) + bias;
+    (y.sin().sum() + y.square().sum()).backward();
+  }
+  Parameters parameters() const {
+    return {{"weight", weight}, {"bias", bias}};
+  }
+};
+
+config::OptimiserConfig optimiser_config(const std::string& name) {
+  config::OptimiserConfig config;
+  config.name = name;
+  config.lr = 0.05;
+  config.weight_decay = 0.1;
+  return config;
+}
+
+template <class Reference>
+void expect_equal_to(const std::string& name, const typename std::function<Reference(std::vector<at::Tensor>)>& make) {
+  const Problem own, theirs;
+  const auto config = optimiser_config(name);
+  const auto optimiser = make_optimiser(config, own.parameters());
+  auto reference = make({theirs.weight, theirs.bias});
+  for (int update = 0; update < 12; ++update) {
+    optimiser->zero_grad();
+    own.backward();
+    optimiser->step(config.lr);
+    reference.zero_grad();
+    theirs.backward();
+    reference.step();
+  }
+  EXPECT_TRUE(torch::allclose(own.weight, theirs.weight, 1e-12, 1e-14)) << name;
+  EXPECT_TRUE(torch::allclose(own.bias, theirs.bias, 1e-12, 1e-14)) << name;
+}
+
+TEST(Optimisers, EqualLibTorchsWhereItHasThem) {
+  const auto c = optimiser_config("any");
+  const auto betas = std::make_tuple(c.betas[0], c.betas[1]);
+  expect_equal_to<torch::optim::AdamW>("adamw", [&](std::vector<at::Tensor> p) {
+    return torch::optim::AdamW(p,
+                               torch::optim::AdamWOptions(c.lr).betas(betas).eps(c.eps).weight_decay(c.weight_decay));
+  });
+  expect_equal_to<torch::optim::Adam>("adam", [&](std::vector<at::Tensor> p) {
+    return torch::optim::Adam(p, torch::optim::AdamOptions(c.lr).betas(betas).eps(c.eps).weight_decay(c.weight_decay));
+  });
+  expect_equal_to<torch::optim::SGD>("sgd", [&](std::vector<at::Tensor> p) {
+    return torch::optim::SGD(p, torch::optim::SGDOptions(c.lr).momentum(c.momentum).weight_decay(c.weight_decay));
+  });
+}
+
+// The rule written out for one number.
+TEST(Optimisers, RectifiedAdamFollowsItsRule) {
+  auto config = optimiser_config("radam");
+  config.betas = {0.9, 0.999};
+  const auto parameter = torch::tensor({1.0}, at::kDouble).requires_grad_();
+  const auto optimiser = make_optimiser(config, {{"p", parameter}});
+  double p = 1.0, m = 0.0, v = 0.0;
+  bool plain = false, rectified = false;
+  for (int t = 1; t <= 12; ++t) {
+    optimiser->zero_grad();
+    (parameter * parameter * parameter).sum().backward();
+    optimiser->step(config.lr);
+    const double g = 3 * p * p;
+    p -= config.lr * config.weight_decay * p;
+    m = 0.9 * m + 0.1 * g;
+    v = 0.999 * v + 0.001 * g * g;
+    const double b = std::pow(0.999, t), rho_inf = 1999.0, rho = rho_inf - 2 * t * b / (1 - b);
+    const double step = config.lr / (1 - std::pow(0.9, t));
+    if (rho >= 5) {
+      const double r = std::sqrt((1 - b) * (rho - 4) / (rho_inf - 4) * (rho - 2) / rho * rho_inf / (rho_inf - 2));
+      p -= step * r * m / (std::sqrt(v) + config.eps);
+      rectified = true;
+    } else {
+      p -= step * m;
+      plain = true;
+    }
+    ASSERT_NEAR(parameter.item<double>(), p, 1e-12) << "update " << t;
+  }
+  EXPECT_TRUE(plain && rectified);
+}
+
+TEST(Optimisers, LeaveParametersWithoutGradientAlone) {
+  const Problem problem;
+  const auto optimiser = make_optimiser(optimiser_config("adamw"), problem.parameters());
+  problem.weight.mutable_grad() = torch::ones_like(problem.weight);
+  const auto before = problem.bias.detach().clone();
+  optimiser->step(0.1);
+  EXPECT_TRUE(torch::equal(problem.bias, before));
+}
+
+TEST(Clipping, ScalesTheCommonNormAndLeavesSmallOnesAlone) {
+  const Problem problem;
+  problem.backward();
+  const auto norm = [&] {
+    return std::sqrt(problem.weight.grad().square().sum().item<double>() +
+                     problem.bias.grad().square().sum().item<double>());
+  };
+  const auto before = norm();
+  EXPECT_NEAR(clip_gradients(problem.parameters(), 0.5).item<double>(), before, 1e-12);
+  EXPECT_NEAR(norm(), 0.5, 1e-5);
+  const auto kept = problem.weight.grad().clone();
+  clip_gradients(problem.parameters(), 10.0);
+  EXPECT_TRUE(torch::equal(problem.weight.grad(), kept));
+}
+
+TEST(Schedules, GoThroughTheirFixedPoints) {
+  config::ScheduleConfig schedule;
+  schedule.warmup = 10;
+  schedule.warmup_from = 0.2;
+  const auto at = [&](const std::string& name, std::int64_t update) {
+    schedule.name = name;
+    return learning_rate(schedule, 1.0, update, 110);
+  };
+  EXPECT_DOUBLE_EQ(at("constant", 5), 0.6);
+  EXPECT_DOUBLE_EQ(at("constant", 100), 1.0);
+  EXPECT_DOUBLE_EQ(at("inverse_sqrt", 10), 1.0);
+  EXPECT_DOUBLE_EQ(at("inverse_sqrt", 40), 0.5);
+  schedule.final_ratio = 0.1;
+  EXPECT_DOUBLE_EQ(at("cosine", 10), 1.0);
+  EXPECT_NEAR(at("cosine", 60), 0.55, 1e-12);
+  EXPECT_NEAR(at("cosine", 110), 0.1, 1e-12);
+  EXPECT_NEAR(at("linear", 60), 0.55, 1e-12);
+  EXPECT_NEAR(at("linear", 110), 0.1, 1e-12);
+  schedule.milestones = {20, 30};
+  schedule.factor = 0.5;
+  EXPECT_DOUBLE_EQ(at("steps", 19), 1.0);
+  EXPECT_DOUBLE_EQ(at("steps", 20), 0.5);
+  EXPECT_DOUBLE_EQ(at("steps", 30), 0.25);
+}
+
+struct Plan {
+  std::vector<std::int64_t> lengths;
+  std::vector<std::size_t> examples;
+  config::BatchConfig batch;
+
+  Plan() : lengths(1000), examples(1000) {
+    std::iota(examples.begin(), examples.end(), std::size_t{0});
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      lengths[i] = static_cast<std::int64_t>(i * 37 % 101);
+    }
+    batch.size = 16;
+    batch.bucket = 10;
+  }
+  auto epoch(std::int64_t number, std::uint64_t seed = 1) const {
+    return plan_epoch(examples, lengths, batch, seed, number);
+  }
+};
+
+TEST(EpochPlan, HoldsEveryExampleOnceAndFollowsSeedAndEpoch) {
+  const Plan plan;
+  const auto batches = plan.epoch(0);
+  std::multiset<std::size_t> seen;
+  for (const auto& batch : batches) {
+    EXPECT_LE(batch.size(), 16u);
+    seen.insert(batch.begin(), batch.end());
+  }
+  EXPECT_EQ(seen, std::multiset<std::size_t>(plan.examples.begin(), plan.examples.end()));
+  EXPECT_EQ(plan.epoch(0), batches);
+  EXPECT_NE(plan.epoch(1), batches);
+  EXPECT_NE(plan.epoch(0, 2), batches);
+}
+
+TEST(EpochPlan, SortsByLengthInsideBucketsAndKeepsTheTokenBudget) {
+  Plan plan;
+  plan.batch.tokens = 600;
+  double spread = 0, batches = 0;
+  for (const auto& batch : plan.epoch(3)) {
+    std::int64_t tokens = 0, longest = 0, shortest = 1000;
+    for (const auto example : batch) {
+      tokens += plan.lengths[example];
+      longest = std::max(longest, plan.lengths[example]);
+      shortest = std::min(shortest, plan.lengths[example]);
+    }
+    EXPECT_TRUE(tokens <= 600 || batch.size() == 1);
+    spread += static_cast<double>(longest - shortest);
+    ++batches;
+  }
+  EXPECT_LT(spread / batches, 30.0);  // unsorted it is about 85
+}
+
+TEST(MetricCounter, CountsAccuracyF1AndConfusion) {
+  MetricCounter counter(3, at::kCPU);
+  // true 0 0 1 1 2, predicted 0 1 1 1 0
+  const auto logits = torch::zeros({5, 3});
+  const std::vector<std::int64_t> predicted{0, 1, 1, 1, 0};
+  for (std::int64_t i = 0; i < 5; ++i) {
+    logits[i][predicted[static_cast<std::size_t>(i)]] = 2.0;
+  }
+  counter.add(logits.slice(0, 0, 2), torch::tensor({0, 0}));
+  counter.add(logits.slice(0, 2, 5), torch::tensor({1, 1, 2}));
+  const auto metrics = counter.result();
+  EXPECT_EQ(metrics.confusion, (std::vector<std::vector<std::int64_t>>{{1, 1, 0}, {0, 2, 0}, {1, 0, 0}}));
+  EXPECT_DOUBLE_EQ(metrics.accuracy, 0.6);
+  EXPECT_NEAR(metrics.macro_f1, (0.5 + 0.8 + 0.0) / 3, 1e-12);
+  const double right = std::log(std::exp(2.0) + 2) - 2, wrong = std::log(std::exp(2.0) + 2);
+  EXPECT_NEAR(metrics.loss, (3 * right + 2 * wrong) / 5, 1e-6);
+}
+
+TEST(Prefetching, HandsOutBatchesInOrderAndPassesErrorsOn) {
+  Prefetcher prefetcher(2, 7, 2, [](std::size_t i) {
+    if (i == 6) {
+      throw std::runtime_error("number six");
+    }
+    Batch batch;
+    batch.labels = torch::full({1}, static_cast<std::int64_t>(i));
+    return batch;
+  });
+  for (std::int64_t i = 2; i < 6; ++i) {
+    EXPECT_EQ(prefetcher.next()->labels.item<std::int64_t>(), i);
+  }
+  EXPECT_THROW(prefetcher.next(), std::runtime_error);
+}
+
+TEST(Prefetching, StopsWhenNobodyTakesItsBatches) {
+  const Prefetcher prefetcher(0, 1000, 1, [](std::size_t) { return Batch(); });
+}
+
+// Without the guard the second step would still multiply by the cast of the old weight.
+TEST(Autocast, ForgetsCastWeightsAfterAStep) {
+  auto weight = torch::ones({2, 2}).requires_grad_();
+  const auto x = torch::ones({2, 2});
+  const auto step = [&] {
+    const AutocastStep autocast(at::kCPU, true);
+    return torch::matmul(x, weight);
+  };
+  const auto first = step();
+  EXPECT_EQ(first.scalar_type(), at::kBFloat16);
+  {
+    const torch::NoGradGuard no_grad;
+    weight.fill_(3.0);
+  }
+  EXPECT_EQ(step()[0][0].item<double>(), 6.0);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+}
+
+}  // namespace
+}  // namespace dba::train
