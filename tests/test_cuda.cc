@@ -3,6 +3,14 @@
 #include <torch/torch.h>
 
 #include "dba/dba.h"
+#include "dba/train/batches.h"
+#include "dba/train/metrics.h"
+#include "dba/train/model.h"
+#include "dba/train/optimiser.h"
+#include "train/autocast_step.h"
+#ifdef DBA_TEST_WITH_CUDA_HEADERS
+#include <c10/cuda/CUDAFunctions.h>
+#endif
 
 /// Modules on a GPU against the same modules on the CPU. Everything here skips where there is no GPU.
 namespace {
@@ -122,6 +130,51 @@ TEST_F(OnGpu, HalfPrecisionAndAutocastStayCloseToDouble) {
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   EXPECT_LT(relative_error(y, expected), 2e-2);
 }
+
+#ifdef DBA_TEST_WITH_CUDA_HEADERS
+/// PyTorch throws at every wait for the device that it knows of.
+class WaitingThrows {
+ public:
+  WaitingThrows() {
+    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  }
+  ~WaitingThrows() {
+    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+  }
+};
+
+TEST_F(OnGpu, ATrainingStepNeverWaitsForTheDevice) {
+  dba::train::ModelPlan plan;
+  plan.encoding.labels = dba::data::LabelSet({"a", "b"});
+  plan.longest = 64;
+  dba::train::Model model(plan);
+  model.module().to(at::kCUDA);
+  dba::train::Parameters parameters;
+  for (const auto& parameter : model.module().named_parameters()) {
+    parameters.emplace_back(parameter.key(), parameter.value());
+  }
+  const auto optimiser = dba::train::make_optimiser(plan.config.optimiser, parameters);
+  const std::vector<dba::data::Encoded> examples{{{5, 6, 7, 8}, {}, {}, 0, false}, {{9, 10}, {}, {}, 1, false}};
+  const auto batch = dba::train::collate(examples, plan.encoding, nullptr).pinned();
+  dba::train::MetricCounter counter(2, at::kCUDA);
+  const auto step = [&] {
+    const dba::train::AutocastStep autocast(at::kCUDA, true);
+    optimiser->zero_grad();
+    const auto on_device = batch.to(at::Device(at::kCUDA, 0));
+    const auto logits = model.forward(on_device);
+    torch::nn::functional::cross_entropy(logits, on_device.labels).backward();
+    dba::train::clip_gradients(parameters, 1.0);
+    optimiser->step(1e-3);
+    counter.add(logits, on_device.labels);
+  };
+  step();
+  {
+    const WaitingThrows guard;
+    EXPECT_NO_THROW(step());
+    EXPECT_THROW(counter.result(), c10::Error);
+  }
+}
+#endif
 
 TEST_F(OnGpu, BoundsAreCheckedInDebugMode) {
   dba::set_debug_checks(true);

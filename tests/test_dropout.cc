@@ -7,6 +7,7 @@
 
 #include "dba/nn/dba_attention.h"
 #include "dba/ops.h"
+#include "ops/dropout_mask.h"
 #include "support/attention_inputs.h"
 #include "support/cases.h"
 #include "support/comparison.h"
@@ -252,6 +253,19 @@ TEST(DropoutInModules, TheTwoSequencesOfABatchDrawDifferentMasks) {
   module->eval();
   const at::Tensor clean = module->forward(one.expand({2, 7, 8}), std::nullopt, z).y;
   EXPECT_TRUE(close(clean[0], clean[1]));
+}
+
+/// The reference in integer tensors, which serves devices without a kernel of their own.
+TEST(DropoutMask, OfTheReferenceIsTheKernels) {
+  const at::Tensor sequence = at::tensor({0, 7, 4}, at::kLong);
+  const at::Tensor first = at::tensor({int64_t{0}, int64_t{6}, int64_t{1} << 35}, at::kLong);
+  for (const int64_t seed : {int64_t{0}, int64_t{0x7123456789ABCDEF}, int64_t{-1}}) {
+    const ops::Dropout dropout = key(0.3, seed, seed / 3);
+    const at::Tensor kernel = ops::dropout_mask(dropout, ops::kSiteRestore, sequence, first, 13, 5, at::kDouble);
+    const at::Tensor reference =
+        ops::dropout_mask_reference(dropout.rng, dropout.p, ops::kSiteRestore, sequence, first, 13, 5, at::kDouble);
+    EXPECT_TRUE(at::equal(kernel, reference)) << "seed " << seed;
+  }
 }
 
 }  // namespace

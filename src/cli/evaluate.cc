@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   std::filesystem::path run;
   std::filesystem::path data;
+  std::string format;
   std::string device = "auto";
   bool baselines = false;
   bool json = false;
@@ -55,14 +56,16 @@ void evaluate(const Arguments& arguments) {
   const auto folder = std::filesystem::is_directory(arguments.run) ? arguments.run : arguments.run.parent_path();
   const auto cache = folder / "cache";
   std::filesystem::create_directories(cache);
-  const auto set = train::open_set(plan, file, cache / "evaluation.cache");
+  const bool given = !arguments.data.empty() || !arguments.format.empty();
+  const auto set =
+      train::open_set(plan, file, cache / "evaluation.cache", given ? std::optional(arguments.format) : std::nullopt);
   run::Progress::Options look;
   look.quiet = arguments.quiet || arguments.json;
   run::Progress progress(0, static_cast<std::int64_t>(set.size()), look);
-  const auto metrics = train::evaluate(model, set, {}, device,
+  const auto metrics = train::evaluate(model, set, train::all_examples(set), device,
                                        [&](std::size_t done) { progress.update(static_cast<std::int64_t>(done)); });
   progress.finish();
-  Json result{{"file", file.string()}, {"model", train::as_json(metrics)}};
+  Json result{{"file", file.string()}, {"protocol", plan.config.protocol}, {"model", train::as_json(metrics)}};
   if (arguments.baselines) {
     const auto training = train::open_set(plan, plan.config.data.train, cache / "baseline.cache");
     const auto baselines = train::measure_baselines(training, set);
@@ -75,6 +78,9 @@ void evaluate(const Arguments& arguments) {
   }
   std::printf("%s: accuracy %.4f, macro-F1 %.4f, loss %.4f over %lld examples\n", file.string().c_str(),
               metrics.accuracy, metrics.macro_f1, metrics.loss, static_cast<long long>(metrics.examples));
+  if (plan.config.protocol == "as_published") {
+    std::printf("  protocol as_published: the model was chosen on the run's test file\n");
+  }
   if (arguments.baselines) {
     std::printf("  the majority class reaches %.4f, logistic regression on bags of tokens %.4f\n",
                 result["majority_class"].get<double>(), result["bag_of_tokens_logistic_regression"].get<double>());
@@ -94,7 +100,10 @@ void add_evaluate(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
   command->add_option("--data", arguments->data, "labelled file; by default the run's test file");
-  command->add_option("--device", arguments->device, "auto, cpu or cuda")->capture_default_str();
+  command->add_option("--format", arguments->format, "format of --data, where the extension does not tell");
+  command->add_option("--device", arguments->device, "auto, cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_flag("--baselines", arguments->baselines, "train simple baselines on the run's training file");
   command->add_flag("--json", arguments->json, "for programs");
   command->add_flag("--quiet", arguments->quiet, "no progress bar");

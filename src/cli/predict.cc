@@ -86,6 +86,10 @@ void predict(const Arguments& arguments) {
 
   std::ofstream file;
   if (arguments.output != "-") {
+    std::error_code missing;
+    if (std::filesystem::equivalent(arguments.input, arguments.output, missing)) {
+      throw CLI::ValidationError("--output", "is the input file; choose another");
+    }
     file.open(arguments.output);
     if (!file) {
       throw std::runtime_error("cannot write " + arguments.output + "; choose another --output");
@@ -96,14 +100,13 @@ void predict(const Arguments& arguments) {
       arguments.output_format.empty() ? arguments.output.ends_with(".csv") : arguments.output_format == "csv";
   Writer writer(out, plan.encoding.labels, csv);
 
-  const torch::NoGradGuard no_grad;
   std::vector<data::Encoded> waiting;
   const auto flush = [&] {
     if (waiting.empty()) {
       return;
     }
     const auto batch = train::collate(waiting, plan.encoding, plan.statistics()).to(device);
-    const auto logits = model.forward(batch);
+    const auto logits = train::infer(model, batch, device);
     const auto probabilities = logits.softmax(1).cpu().contiguous();
     const auto predicted = logits.argmax(1).cpu();
     const auto classes = static_cast<std::size_t>(probabilities.size(1));
@@ -153,7 +156,9 @@ void add_predict(CLI::App& app) {
   command->add_option("--output-format", arguments->output_format, "jsonl or csv; by default as the file's name says")
       ->check(CLI::IsMember({"jsonl", "csv"}));
   command->add_option("--limit", arguments->limit, "stop after so many sequences; 0: all");
-  command->add_option("--device", arguments->device, "auto, cpu or cuda")->capture_default_str();
+  command->add_option("--device", arguments->device, "auto, cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->callback([arguments] { predict(*arguments); });
 }
 

@@ -47,16 +47,19 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
   if (report.contains("test")) {
     line("test");
   }
+  std::printf("%.0f seconds, %.2f %% of them waiting for data\n", report.at("seconds").get<double>(),
+              100 * report.at("share_of_time_waiting_for_data").get<double>());
   std::fputs(draw_learning_curve(folder / "metrics.jsonl").c_str(), stdout);
   std::printf("everything is in %s\n", folder.string().c_str());
 }
 
 void train(const Arguments& arguments) {
   const bool resume = !arguments.resume.empty();
-  if (resume && (!arguments.config.empty() || !arguments.overrides.empty() || !arguments.run.empty())) {
+  if (resume && (!arguments.config.empty() || !arguments.overrides.empty() || !arguments.run.empty() ||
+                 !arguments.init_from.empty() || arguments.new_head)) {
     throw CLI::ValidationError("--resume",
-                               "takes its configuration from the run's folder; leave out --config, --set "
-                               "and --run");
+                               "takes its configuration from the run's folder; leave out --config, --set, "
+                               "--run, --init-from and --new-head");
   }
   const auto source = resume ? (std::filesystem::path(arguments.resume) / "config.yaml").string() : arguments.config;
   auto config = source.empty() ? config::TrainConfig() : config::load_config(source);

@@ -87,8 +87,8 @@ std::vector<Key> batch_keys() {
        "Symbols or time steps in a batch, at most; 0: no limit. A longer sequence makes a batch of its own."},
       {"batch.bucket", Integer{DBA_PLACE(batch.bucket), 1, 1 << 20},
        "So many batches of sequences are sorted by length together; 1: no sorting."},
-      {"batch.prefetch", Integer{DBA_PLACE(batch.prefetch), 0, 1024},
-       "Batches made ready ahead by a thread of its own; 0: made when they are needed."},
+      {"batch.prefetch", Integer{DBA_PLACE(batch.prefetch), 1, 1024},
+       "Batches made ready ahead by a thread of its own; at least one."},
   };
 }
 

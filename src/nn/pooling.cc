@@ -25,8 +25,8 @@ at::Tensor first_tokens(const at::Tensor& rows, const Sequences& sequences, int6
   return clear_rows(token, real).view({sequences.count(), length, rows.size(1)});
 }
 
-/// The mean is `compress` with one row whose score is 1 for every token: summed in the same fixed order, with the same
-/// treatment of empty sequences, and never an atomic addition.
+/// The mean is `compress` with one row whose score is 1 for every token: the same sums, and the same treatment of empty
+/// sequences.
 at::Tensor mean(const at::Tensor& rows, const Sequences& sequences) {
   ops::ScoreRows score;
   score.shared = at::zeros({1, rows.size(1)}, rows.options());

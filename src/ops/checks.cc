@@ -192,6 +192,9 @@ void check_core(const char* function, const at::Tensor& c, const at::Tensor& r, 
     const auto& weight = weights.*member;
     TORCH_CHECK(!weight.defined() || weight.device() == c.device(), "dba::", function,
                 ": weights must be on the device of c, ", c.device(), ", got ", describe(weight));
+    TORCH_CHECK(!weight.defined() || accumulation_type(weight.scalar_type()) == c.scalar_type(), "dba::", function,
+                ": weights must be of a type that accumulates in c's, ", c10::toString(c.scalar_type()), ", got ",
+                describe(weight));
   }
   TORCH_CHECK(heads >= 1, "dba::", function, ": heads must be 1 or more, got ", heads);
   TORCH_CHECK(c.size(1) % (groups * heads) == 0, "dba::", function, ": c must have ", groups, " × ", heads,

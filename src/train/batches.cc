@@ -26,8 +26,8 @@ std::vector<Examples> cut(std::span<const std::size_t> order, std::span<const st
   std::int64_t tokens = 0;
   for (const auto example : order) {
     const auto length = lengths[example];
-    const bool full = !batches.empty() &&
-                      (batch.tokens > 0 ? tokens + length > batch.tokens : std::ssize(batches.back()) >= batch.size);
+    const bool full = !batches.empty() && (std::ssize(batches.back()) >= batch.size ||
+                                           (batch.tokens > 0 && tokens + length > batch.tokens));
     if (batches.empty() || full) {
       batches.emplace_back();
       tokens = 0;
@@ -132,8 +132,10 @@ std::vector<Examples> plan_epoch(std::span<const std::size_t> examples, std::spa
   const auto mean = std::accumulate(examples.begin(), examples.end(), 0.0,
                                     [&](double sum, std::size_t i) { return sum + static_cast<double>(lengths[i]); }) /
                     std::max<double>(1.0, static_cast<double>(examples.size()));
-  const auto per_batch = batch.tokens > 0 ? std::max(1.0, static_cast<double>(batch.tokens) / std::max(mean, 1.0))
-                                          : static_cast<double>(batch.size);
+  auto per_batch = static_cast<double>(batch.size);
+  if (batch.tokens > 0) {
+    per_batch = std::clamp(static_cast<double>(batch.tokens) / std::max(mean, 1.0), 1.0, per_batch);
+  }
   const auto bucket = static_cast<std::size_t>(static_cast<double>(batch.bucket) * per_batch);
   std::vector<Examples> batches;
   for (std::size_t first = 0; first < order.size(); first += bucket) {

@@ -9,18 +9,24 @@
 
 namespace dba::train {
 
+at::Tensor infer(Model& model, const Batch& batch, at::Device device) {
+  const torch::NoGradGuard no_grad;
+  const AutocastStep autocast(device.type(), model.plan().config.precision == "bfloat16" && device.is_cuda());
+  return model.forward(batch);
+}
+
+std::vector<std::size_t> all_examples(const data::CachedSet& set) {
+  std::vector<std::size_t> examples(set.size());
+  std::iota(examples.begin(), examples.end(), std::size_t{0});
+  return examples;
+}
+
 Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::size_t> examples, at::Device device,
                  const std::function<void(std::size_t)>& done) {
   const torch::NoGradGuard no_grad;
   const auto& config = model.plan().config;
   const bool was_training = model.module().is_training();
   model.module().eval();
-  std::vector<std::size_t> all;
-  if (examples.empty()) {
-    all.resize(set.size());
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    examples = all;
-  }
   const auto lengths = set.lengths();
   const auto batches = plan_in_order(examples, lengths, config.batch);
   MetricCounter counter(static_cast<std::int64_t>(model.plan().encoding.labels.size()), device);
@@ -28,9 +34,8 @@ Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::
                         [&](std::size_t i) { return collate(set, batches[i], model.plan().statistics()); });
   std::size_t count = 0;
   while (const auto batch = prefetcher.next()) {
-    const AutocastStep autocast(device.type(), config.precision == "bfloat16");
     const auto on_device = batch->to(device);
-    counter.add(model.forward(on_device), on_device.labels);
+    counter.add(infer(model, on_device, device), on_device.labels);
     count += static_cast<std::size_t>(batch->count());
     if (done) {
       done(count);
@@ -40,10 +45,12 @@ Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::
   return counter.result();
 }
 
-data::CachedSet open_set(const ModelPlan& plan, const std::filesystem::path& file, const std::filesystem::path& cache) {
+data::CachedSet open_set(const ModelPlan& plan, const std::filesystem::path& file, const std::filesystem::path& cache,
+                         const std::optional<std::string>& format) {
   data::CacheSource source;
   source.file = file;
   source.reader = reader_options(plan.config.data);
+  source.reader.format = format.value_or(source.reader.format);
   source.encoding = plan.encoding;
   return std::move(data::open_or_build(source, cache).set);
 }

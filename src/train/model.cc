@@ -15,10 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-NormKind parse_norm_name(const std::string& name) {
-  return name == "batch" ? NormKind::batch : NormKind::layer;
-}
-
 ClassifierOptions classifier_options(const ModelPlan& plan) {
   const auto& m = plan.config.model;
   auto attention = DBAttentionOptions(m.d, m.heads)
@@ -39,7 +35,7 @@ ClassifierOptions classifier_options(const ModelPlan& plan) {
                    .activation_dropout(m.activation_dropout)
                    .norm_first(m.norm_first)
                    .activation(parse_activation(m.activation))
-                   .norm(parse_norm_name(m.norm));
+                   .norm(parse_norm_kind(m.norm));
   auto encoder = EncoderOptions(layer, m.layers).tied(m.tied).slots_layer_norm(m.slots_norm);
   auto options = ClassifierOptions(encoder, static_cast<std::int64_t>(plan.encoding.labels.size()))
                      .scale_features(m.scale_features)
@@ -50,7 +46,7 @@ ClassifierOptions classifier_options(const ModelPlan& plan) {
                      .output_activation(m.output_activation)
                      .output_dropout(m.output_activation ? m.dropout : 0.0)
                      .pooling(parse_pool(m.pooling))
-                     .head(m.head == "mlp" ? HeadKind::mlp : HeadKind::linear)
+                     .head(parse_head_kind(m.head))
                      .head_hidden(m.head_hidden > 0 ? m.head_hidden : m.d_ffn)
                      .initialise(parse_initialise(m.initialise));
   if (plan.encoding.kind == data::Kind::series) {
@@ -98,6 +94,25 @@ ModelPlan plan_of(const TensorFile& file, const std::filesystem::path& path) {
   return plan;
 }
 
+/// Refuses a file whose configuration claims a larger model than its tensors make, before memory is asked for it.
+void check_size(const ModelPlan& plan, const TensorFile& file, const std::filesystem::path& path) {
+  const auto& m = plan.config.model;
+  double held = 0;
+  for (const auto& [name, tensor] : file.tensors) {
+    held += static_cast<double>(tensor.numel());
+  }
+  const auto d = static_cast<double>(m.d);
+  const auto slots = static_cast<double>(m.heads) * static_cast<double>(m.d_p);
+  double claimed = (m.tied ? 1.0 : static_cast<double>(m.layers)) * d * (2.0 * static_cast<double>(m.d_ffn) + d);
+  claimed += m.method == "dba" && m.compress_length ? slots * d : 0.0;
+  claimed += m.position == "learned" ? static_cast<double>(plan.longest) * d : 0.0;
+  claimed += m.head == "mlp" ? static_cast<double>(m.head_hidden) * d : 0.0;
+  if (claimed > held) {
+    throw bytes::FormatError(path.string() + ": its configuration claims " + std::to_string(claimed) +
+                             " numbers or more, its tensors hold " + std::to_string(held));
+  }
+}
+
 }  // namespace
 
 Model::Model(ModelPlan plan) : plan_(std::move(plan)), module_(make_module(plan_)) {}
@@ -140,9 +155,17 @@ void Model::save(const std::filesystem::path& path) const {
       {{"config", config::to_yaml(plan_.config)}, {"encoding", plan_.encoding.to_json()}, {"details", details.dump()}});
 }
 
+ModelPlan Model::read_plan(const std::filesystem::path& path) {
+  const auto file_path = model_file(path);
+  return plan_of(load_tensors(file_path), file_path);
+}
+
 Model Model::load(const std::filesystem::path& path) {
   const auto file_path = model_file(path);
-  Model model(plan_of(load_tensors(file_path), file_path));
+  const auto file = load_tensors(file_path);
+  auto plan = plan_of(file, file_path);
+  check_size(plan, file, file_path);
+  Model model(std::move(plan));
   load_safetensors(*model.module_, file_path);
   return model;
 }
@@ -151,11 +174,10 @@ void Model::take_weights(const std::filesystem::path& path, bool new_head) {
   const auto file_path = model_file(path);
   const auto file = load_tensors(file_path);
   const auto other = plan_of(file, file_path);
-  TORCH_CHECK(other.encoding.tokeniser.to_json() == plan_.encoding.tokeniser.to_json() &&
-                  other.encoding.channels == plan_.encoding.channels,
-              "dba::Model: train.init_from ", file_path.string(),
-              " must have been trained with the same symbols or channels as this data; choose the same tokeniser and "
-              "options");
+  TORCH_CHECK(other.encoding.kind == plan_.encoding.kind && other.encoding.channels == plan_.encoding.channels,
+              "dba::Model: train.init_from ", file_path.string(), " was trained on ",
+              data::name_of(other.encoding.kind), " with ", other.encoding.channels, " channels, this data is ",
+              data::name_of(plan_.encoding.kind), " with ", plan_.encoding.channels);
   TORCH_CHECK(new_head || other.encoding.labels == plan_.encoding.labels, "dba::Model: train.init_from ",
               file_path.string(), " has other classes than this data; set train.new_head to true to learn a new head");
   const torch::NoGradGuard no_grad;

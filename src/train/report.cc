@@ -22,11 +22,9 @@ std::string report_json(const RunSummary& summary, const Model& best) {
       {"method", config.model.method},
       {"form", config.model.form},
       {"parameters", best.parameter_count()},
-      {"multiply_adds_per_sequence", best.operations(summary.statistics->mean_length)},
-      {"mean_length", summary.statistics->mean_length},
+      {"multiply_adds_per_sequence", best.operations(summary.training_statistics.mean_length)},
+      {"mean_length", summary.training_statistics.mean_length},
       {"training_examples", summary.train_examples},
-      {"training_examples_cut", summary.statistics->cut},
-      {"missing_values_interpolated", summary.statistics->repairs.missing_values},
       {"updates", summary.updates},
       {"best_update", summary.best_update},
       {"stopped_early", summary.stopped_early},
@@ -34,9 +32,22 @@ std::string report_json(const RunSummary& summary, const Model& best) {
       {"share_of_time_waiting_for_data", summary.seconds > 0 ? summary.waited / summary.seconds : 0.0},
       {"classes", best.plan().encoding.labels.names()},
       {"validation", as_json(summary.validation)}};
+  // What was cut or put right on the way, file by file.
+  const auto repairs = [&report](const char* file, const data::SetStatistics& statistics) {
+    report["repairs"][file] = {{"sequences_cut", statistics.cut},
+                               {"missing_values_interpolated", statistics.repairs.missing_values},
+                               {"empty_sequences", statistics.empty}};
+  };
+  repairs("training", summary.training_statistics);
+  if (summary.validation_statistics) {
+    repairs("validation", *summary.validation_statistics);
+  }
   if (summary.test) {
     report["test"] = as_json(*summary.test);
-    report["test_examples_cut"] = summary.test_cut;
+    repairs("test", *summary.test_statistics);
+  }
+  if (!summary.test_error.empty()) {
+    report["test_error"] = summary.test_error;
   }
   return report.dump(2) + "\n";
 }

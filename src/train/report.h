@@ -20,10 +20,12 @@ struct RunSummary {
   double waited = 0;  ///< seconds in which training waited for data
   std::size_t train_examples = 0;
   std::string validation_source;
-  const data::SetStatistics* statistics = nullptr;
+  data::SetStatistics training_statistics;
+  std::optional<data::SetStatistics> validation_statistics;  ///< absent: held out of the training file
+  std::optional<data::SetStatistics> test_statistics;
   Metrics validation;
   std::optional<Metrics> test;
-  std::uint64_t test_cut = 0;
+  std::string test_error;  ///< why there is no test part
 };
 
 /// report.json

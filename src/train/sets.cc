@@ -1,9 +1,12 @@
 #include "train/sets.h"
 
-#include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 
-#include <numeric>
-
+#include "dba/bytes/atomic_write.h"
+#include "dba/bytes/errors.h"
+#include "dba/bytes/mapped_file.h"
+#include "dba/data/formats.h"
 #include "dba/data/split.h"
 #include "dba/train/evaluate.h"
 
@@ -26,10 +29,33 @@ bool needs_a_longest(const config::ModelConfig& model) {
   return model.position == "learned" || model.pooling == "flatten";
 }
 
-std::vector<std::size_t> all_of(const data::CachedSet& set) {
-  std::vector<std::size_t> examples(set.size());
-  std::iota(examples.begin(), examples.end(), std::size_t{0});
-  return examples;
+constexpr const char* kSymbolsFile = "symbols.json";
+
+/// What a fine-tuned model takes over from the trained one.
+struct Inherited {
+  data::Tokeniser tokeniser;
+  std::int64_t longest = 0;
+};
+
+Inherited inherit(const config::TrainConfig& config, const std::filesystem::path& folder, bool resume) {
+  const auto file = folder / kSymbolsFile;
+  if (resume && std::filesystem::exists(file)) {
+    const bytes::MappedFile mapped(file);
+    const auto text = mapped.bytes();
+    const auto json = nlohmann::json::parse(std::string_view(reinterpret_cast<const char*>(text.data()), text.size()),
+                                            nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("tokeniser") || !json.contains("longest")) {
+      throw bytes::FormatError(file.string() + ": damaged; start the run again in a new folder");
+    }
+    return {data::Tokeniser::from_json(json["tokeniser"].get<std::string>(), file.string()),
+            json["longest"].get<std::int64_t>()};
+  }
+  const auto plan = Model::read_plan(config.train.init_from);
+  const nlohmann::json json{{"tokeniser", plan.encoding.tokeniser.to_json()}, {"longest", plan.longest}};
+  const auto text = json.dump();
+  const auto content = std::as_bytes(std::span(text));
+  bytes::atomic_write(file, std::span(&content, 1));
+  return {plan.encoding.tokeniser, plan.longest};
 }
 
 std::string description(const std::string& name, const std::string& file, const data::CacheOutcome& outcome) {
@@ -47,7 +73,7 @@ std::string description(const std::string& name, const std::string& file, const 
 
 }  // namespace
 
-Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& folder,
+Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& folder, bool resume,
                const std::function<void(const std::string&)>& say) {
   const auto& data = config.data;
   const auto cache = data.cache.empty() ? folder / "cache" : std::filesystem::path(data.cache);
@@ -56,6 +82,16 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   source.file = data.train;
   source.reader = reader_options(data);
   source.tokeniser = tokeniser_options(data);
+  if (!data.test.empty()) {
+    data::make_reader(data.test, source.reader);
+  }
+  std::optional<Inherited> inherited;
+  if (!config.train.init_from.empty()) {
+    inherited = inherit(config, folder, resume);
+    auto learned = data::learn_encoding(*data::make_reader(data.train, source.reader), source.tokeniser);
+    learned.tokeniser = inherited->tokeniser;
+    source.encoding = learned;
+  }
   auto training = data::open_or_build(source, cache / "train.cache");
   say(description("training", data.train, training));
 
@@ -63,7 +99,9 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   plan.config = config;
   plan.encoding = training.set.encoding();
   if (needs_a_longest(config.model)) {
-    plan.longest = data.max_length > 0 ? data.max_length : static_cast<std::int64_t>(training.set.statistics().longest);
+    plan.longest = inherited             ? inherited->longest
+                   : data.max_length > 0 ? data.max_length
+                                         : static_cast<std::int64_t>(training.set.statistics().longest);
     // Longer sequences of other parts are cut or refused as the training part's would be.
     auto options = plan.encoding.tokeniser.options();
     options.max_length = static_cast<std::size_t>(plan.longest);
@@ -82,12 +120,17 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
     auto outcome = data::open_or_build(source, cache / "validation.cache");
     say(description("validation", validation_file, outcome));
     sets.validation = std::move(outcome.set);
-    sets.validation_examples = all_of(*sets.validation);
-    sets.train_examples = all_of(sets.train);
+    sets.validation_examples = all_examples(*sets.validation);
+    sets.train_examples = all_examples(sets.train);
     sets.validation_source = published ? "the test file, as published" : "the file " + validation_file;
   } else {
     const auto labels = sets.train.labels();
     auto split = data::hold_out(labels, data.validation_fraction, static_cast<std::uint64_t>(config.seed));
+    if (split.held_out.empty() || split.kept.empty()) {
+      throw std::invalid_argument(data.train +
+                                  ": too few examples of each class to hold any out for validation; name a file with "
+                                  "data.validation");
+    }
     sets.train_examples = std::move(split.kept);
     sets.validation_examples = std::move(split.held_out);
     sets.validation_source = "a part held out of the training file";

@@ -29,8 +29,10 @@ struct Sets {
 };
 
 /// Reads or builds the caches. `say` hears of what was done. Under protocol `as_published` the test file chooses the
-/// model; under `honest` nothing of it is read here.
-Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& folder,
+/// model; under `honest` only its beginning is looked at, to find a wrong path before training and not after.
+/// With train.init_from, symbols and the longest sequence are those of that model; they are kept in the run's folder,
+/// from which a resumed run takes them.
+Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& folder, bool resume,
                const std::function<void(const std::string&)>& say);
 
 }  // namespace dba::train

@@ -55,47 +55,48 @@ class Trainer {
         device_(choose_device(config.device)),
         messages_(0, 0, options.progress),
         store_(folder.checkpoints(), {static_cast<std::size_t>(config.train.keep)}) {
+    TORCH_CHECK(config.precision != "bfloat16" || device_.is_cuda(),
+                "dba train: precision bfloat16 needs a GPU, and the device is ", device_.str(),
+                "; set precision to float32");
     if (config.threads > 0) {
       at::set_num_threads(static_cast<int>(config.threads));
     }
     make_deterministic(config.deterministic);
     torch::manual_seed(static_cast<std::uint64_t>(config.seed));
-    sets_ = open_sets(config, folder.path(), [this](const std::string& text) { messages_.message(text); });
+    sets_ =
+        open_sets(config, folder.path(), options.resume, [this](const std::string& text) { messages_.message(text); });
     lengths_ = sets_->train.lengths();
     model_.emplace(sets_->plan);
-    if (!config.train.init_from.empty()) {
-      model_->take_weights(config.train.init_from, config.train.new_head);
-    }
     model_->module().to(device_);
     optimiser_ = make_optimiser(config.optimiser, named_parameters(model_->module()));
     window_.emplace(device_);
     first_bad_ = torch::full({}, -1, torch::dtype(at::kLong).device(device_));
     set_class_weights();
     batches_ = plan(0);
+    // With a token budget the epochs differ a little in their number of batches; the first one's is the measure.
     const auto per_epoch = (std::ssize(batches_) + config.train.accumulate - 1) / config.train.accumulate;
     total_ = config.train.epochs > 0 ? config.train.epochs * per_epoch : config.train.updates;
     if (config.train.updates > 0) {
       total_ = std::min(total_, config.train.updates);
     }
-    evaluate_every_ = config.train.evaluate_every > 0 ? config.train.evaluate_every : per_epoch;
   }
 
   TrainResult run() {
     const run::StopSignals signals;
-    if (options_.resume) {
-      resume();
+    const bool goes_on = options_.resume && resume();
+    if (!goes_on && !config_.train.init_from.empty()) {
+      model_->take_weights(config_.train.init_from, config_.train.new_head);
     }
     events_.emplace(folder_.events(), options_.resume ? position_.update : -1);
     run::Progress progress(position_.update, total_, options_.progress);
     progress_ = &progress;
     started_ = now() - position_.seconds;
     last_checkpoint_ = now();
-    if (!options_.resume) {
+    if (!goes_on) {
       checkpoint();
     }
-    bool early = false;
-    while (position_.update < total_ && !early) {
-      early = epoch();
+    while (!over() && !out_of_patience()) {
+      epoch();
       if (const int signal = run::StopSignals::received(); signal != 0) {
         checkpoint();
         progress.message("stopped by a signal at update " + std::to_string(position_.update) +
@@ -103,12 +104,12 @@ class Trainer {
         return {signal, ""};
       }
     }
-    if (position_.best_update < 0) {
+    if (position_.evaluated != position_.update) {
       evaluate_now();
     }
     checkpoint();
     progress.finish();
-    return {0, finish(early)};
+    return {0, finish()};
   }
 
  private:
@@ -138,7 +139,8 @@ class Trainer {
     return {*model_, *optimiser_, position_, *window_, device_};
   }
 
-  void resume() {
+  // Returns whether there was a checkpoint to go on from.
+  bool resume() {
     const auto warn = [this](const std::string& text) { messages_.message("warning: " + text); };
     const auto checkpoint = store_.latest(warn);
     if (checkpoint) {
@@ -148,38 +150,54 @@ class Trainer {
     }
     folder_.drop_metrics_after(position_.update);
     messages_.message("resumed at update " + std::to_string(position_.update) + " of " + std::to_string(total_));
+    return checkpoint.has_value();
   }
 
-  // One epoch, from position_.batch on. Returns whether training is over before its time.
-  bool epoch() {
+  bool over() const {
+    return (config_.train.updates > 0 && position_.update >= config_.train.updates) ||
+           (config_.train.epochs > 0 && position_.epoch >= config_.train.epochs);
+  }
+
+  bool out_of_patience() const {
+    return config_.train.patience > 0 && position_.stale >= config_.train.patience;
+  }
+
+  // One epoch, from position_.batch on, or what is left of training.
+  void epoch() {
     batches_ = plan(position_.epoch);
     model_->module().train();
-    Prefetcher prefetcher(
-        static_cast<std::size_t>(position_.batch), batches_.size(), static_cast<std::size_t>(config_.batch.prefetch),
-        [this](std::size_t i) { return collate(sets_->train, batches_[i], sets_->plan.statistics()); });
-    bool stop = false;
-    while (position_.update < total_ && !stop && run::StopSignals::received() == 0) {
-      if (!update(prefetcher)) {
-        break;
+    {
+      Prefetcher prefetcher(static_cast<std::size_t>(position_.batch), batches_.size(),
+                            static_cast<std::size_t>(config_.batch.prefetch), [this](std::size_t i) {
+                              auto batch = collate(sets_->train, batches_[i], sets_->plan.statistics());
+                              return device_.is_cuda() ? batch.pinned() : batch;
+                            });
+      while (!over() && !out_of_patience() && run::StopSignals::received() == 0 && update(prefetcher)) {
+        if (position_.update % config_.train.log_every == 0) {
+          log();
+        }
+        if (config_.train.evaluate_every > 0 && position_.update % config_.train.evaluate_every == 0) {
+          evaluate_now();
+        }
+        if (checkpoint_is_due()) {
+          checkpoint();
+        }
       }
-      const bool evaluation = position_.update % evaluate_every_ == 0 || position_.update == total_;
-      if (position_.update % config_.train.log_every == 0 || position_.update == total_) {
-        log();
-      }
-      if (evaluation) {
-        stop = evaluate_now();
-      }
-      if (position_.update % config_.train.checkpoint_every == 0 ||
-          now() - last_checkpoint_ > config_.train.checkpoint_seconds) {
-        checkpoint();
-      }
+      position_.waited += prefetcher.waited();
     }
-    waited_ += prefetcher.waited();
     if (position_.batch >= std::ssize(batches_)) {
       ++position_.epoch;
       position_.batch = 0;
+      if (config_.train.evaluate_every == 0) {
+        evaluate_now();
+      }
     }
-    return stop;
+  }
+
+  bool checkpoint_is_due() const {
+    const auto& loop = config_.train;
+    return (loop.checkpoint_every > 0 && position_.update % loop.checkpoint_every == 0) ||
+           (loop.checkpoint_seconds > 0 && now() - last_checkpoint_ > loop.checkpoint_seconds);
   }
 
   // Up to `accumulate` batches and one step of the optimiser; false at the end of the epoch.
@@ -224,12 +242,25 @@ class Trainer {
   }
 
   void check_finite() const {
-    const auto bad = first_bad_.item<std::int64_t>();
-    if (bad >= 0) {
-      throw Diverged("the loss became NaN or infinite at update " + std::to_string(bad) +
-                     "; the last checkpoint is from before. Try a smaller optimiser.lr, a longer schedule.warmup or "
-                     "train.clip=1");
+    if (const auto bad = first_bad_.item<std::int64_t>(); bad >= 0) {
+      diverged("the loss", bad);
     }
+  }
+
+  // A step can spoil the weights although its loss was finite; such weights are neither saved nor judged.
+  void check_weights() {
+    const torch::NoGradGuard no_grad;
+    check_finite();
+    const auto norms = torch::stack(at::_foreach_norm(model_->module().parameters()));
+    if (!torch::isfinite(norms).all().item<bool>()) {
+      diverged("a weight", position_.update);
+    }
+  }
+
+  [[noreturn]] static void diverged(const std::string& what, std::int64_t update) {
+    throw Diverged(what + " became NaN or infinite at update " + std::to_string(update) +
+                   "; the last checkpoint is from before. Try a smaller optimiser.lr, a longer schedule.warmup or "
+                   "train.clip=1");
   }
 
   void write(Json line) {
@@ -261,9 +292,8 @@ class Trainer {
            {"lr", learning_rate(config_.schedule, config_.optimiser.lr, position_.update, total_)}});
   }
 
-  // Returns whether patience has run out.
-  bool evaluate_now() {
-    check_finite();
+  void evaluate_now() {
+    check_weights();
     const auto metrics = evaluate(*model_, sets_->validation_set(), sets_->validation_examples, device_);
     write({{"step", position_.update},
            {"part", "validation"},
@@ -286,8 +316,8 @@ class Trainer {
                   static_cast<long long>(position_.update), metrics.accuracy, metrics.loss, metrics.macro_f1,
                   best ? " (best)" : "");
     progress_->message(text);
+    position_.evaluated = position_.update;
     expect(metrics.accuracy);
-    return config_.train.patience > 0 && position_.stale >= config_.train.patience;
   }
 
   void expect(double accuracy) {
@@ -304,14 +334,14 @@ class Trainer {
   }
 
   void checkpoint() {
-    check_finite();
+    check_weights();
     position_.seconds = now() - started_;
     folder_.sync_metrics();
     save_checkpoint(store_, state());
     last_checkpoint_ = now();
   }
 
-  std::string finish(bool early) {
+  std::string finish() {
     auto best = Model::load(folder_.path());
     best.module().to(device_);
     RunSummary summary;
@@ -321,20 +351,32 @@ class Trainer {
     summary.device = device_;
     summary.updates = position_.update;
     summary.best_update = position_.best_update;
-    summary.stopped_early = early;
+    summary.stopped_early = out_of_patience();
     summary.seconds = now() - started_;
-    summary.waited = waited_;
+    summary.waited = position_.waited;
     summary.train_examples = sets_->train_examples.size();
     summary.validation_source = sets_->validation_source;
-    summary.statistics = &sets_->train.statistics();
+    summary.training_statistics = sets_->train.statistics();
+    if (sets_->validation) {
+      summary.validation_statistics = sets_->validation->statistics();
+    }
     summary.validation = evaluate(best, sets_->validation_set(), sets_->validation_examples, device_);
+    std::exception_ptr test_error;
     if (!sets_->test_file.empty()) {
-      const auto test = open_set(sets_->plan, sets_->test_file, sets_->cache / "test.cache");
-      summary.test = evaluate(best, test, {}, device_);
-      summary.test_cut = test.statistics().cut;
+      try {
+        const auto test = open_set(sets_->plan, sets_->test_file, sets_->cache / "test.cache");
+        summary.test = evaluate(best, test, all_examples(test), device_);
+        summary.test_statistics = test.statistics();
+      } catch (const std::exception& error) {
+        summary.test_error = error.what();
+        test_error = std::current_exception();
+      }
     }
     const auto report = report_json(summary, best);
     folder_.write_report(report);
+    if (test_error) {
+      std::rethrow_exception(test_error);
+    }
     return report;
   }
 
@@ -355,23 +397,23 @@ class Trainer {
   at::Tensor first_bad_;  // the first update with a loss that is not finite, or −1; on the device
   Position position_;
   std::int64_t total_ = 0;
-  std::int64_t evaluate_every_ = 0;
   run::Progress* progress_ = nullptr;
   double shown_loss_ = run::Progress::kUnknown;
   double shown_accuracy_ = run::Progress::kUnknown;
   double started_ = 0;
   double last_checkpoint_ = 0;
-  double waited_ = 0;
   bool expectation_told_ = false;
 };
 
 }  // namespace
 
 TrainResult train(const config::TrainConfig& config, run::RunFolder& folder, const TrainOptions& options) {
+  // Bad data are refused here, before the folder holds a run.
+  Trainer trainer(config, folder, options);
   if (!options.resume) {
     folder.write_config(config::to_yaml(config));
   }
-  return Trainer(config, folder, options).run();
+  return trainer.run();
 }
 
 }  // namespace dba::train

@@ -66,7 +66,9 @@ void save_checkpoint(run::CheckpointStore& store, const TrainingState& state) {
                 {"best", position.best_update < 0 ? Json() : Json(position.best)},
                 {"best_update", position.best_update},
                 {"stale", position.stale},
+                {"evaluated", position.evaluated},
                 {"seconds", position.seconds},
+                {"waited", position.waited},
                 {"optimiser_updates", state.optimiser.updates()},
                 {"threads", at::get_num_threads()},
                 {"device", state.device.str()}};
@@ -112,7 +114,9 @@ void load_checkpoint(const run::Checkpoint& checkpoint, const TrainingState& sta
     position.best_update = metadata.at("best_update").get<std::int64_t>();
     position.best = position.best_update < 0 ? position.best : metadata.at("best").get<double>();
     position.stale = metadata.at("stale").get<std::int64_t>();
+    position.evaluated = metadata.at("evaluated").get<std::int64_t>();
     position.seconds = metadata.at("seconds").get<double>();
+    position.waited = metadata.at("waited").get<double>();
     state.optimiser.set_updates(metadata.at("optimiser_updates").get<std::int64_t>());
     const auto threads = metadata.at("threads").get<int>();
     if (threads != at::get_num_threads()) {

@@ -20,8 +20,10 @@ struct Position {
   std::int64_t batch = 0;  ///< the next one of the epoch
   double best = std::numeric_limits<double>::quiet_NaN();
   std::int64_t best_update = -1;
-  std::int64_t stale = 0;  ///< evaluations since the best
-  double seconds = 0;      ///< of training so far
+  std::int64_t stale = 0;       ///< evaluations since the best
+  std::int64_t evaluated = -1;  ///< update of the last evaluation
+  double seconds = 0;           ///< of training so far
+  double waited = 0;            ///< seconds of it in which training waited for data
 };
 
 /// Loss and right answers since the last line of the log, on the device.

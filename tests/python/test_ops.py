@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("DBA_LIBRARY", ROOT / "build" / "release" / "lib" / "libdba.so"))
@@ -92,6 +93,31 @@ def test_double_backward_is_refused_in_words(name):
     first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
     with pytest.raises(RuntimeError, match="double backward is not supported"):
         torch.autograd.grad(first.sum(), leaf, create_graph=True)
+
+
+def run_attention(function, *, dropout=0.4):
+    """Output and gradient of x."""
+    arguments = attention_arguments("cpu", dropout)
+    y = function(*arguments)
+    return y.detach(), torch.autograd.grad(y.sum(), arguments[0])[0]
+
+
+def test_activation_checkpointing_repeats_the_mask():
+    plain = run_attention(lambda *a: torch.ops.dba.attention(*a)[0])
+    checkpointed = run_attention(
+        lambda x, *a: torch.utils.checkpoint.checkpoint(lambda t: torch.ops.dba.attention(t, *a)[0], x,
+                                                        use_reentrant=False))
+    for got, wanted in zip(checkpointed, plain, strict=True):
+        assert torch.equal(got, wanted)
+
+
+def test_compiled_function_has_one_graph_and_the_same_gradients():
+    def layer(*a):
+        return torch.ops.dba.attention(*a)[0].sin()
+
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    for got, wanted in zip(run_attention(compiled), run_attention(layer), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -178,6 +179,22 @@ def test_fine_tuning_takes_weights_and_may_learn_a_new_head(whole, listops, tmp_
     assert any((before[name] != after[name]).any() for name in before if name.startswith("head."))
 
 
+def test_fine_tuning_on_other_data_keeps_the_symbols(whole, listops, tmp_path):
+    """Longer expressions with another ranking of the words; the resumed run needs the first model no more."""
+    other = tmp_path / "other"
+    dba("generate", "listops", "--out", other, "--train", 60, "--validation", 20, "--test", 20, "--min-length", 21,
+        "--max-length", 40, "--seed", 9, "--quiet")
+    first = tmp_path / "first"
+    shutil.copytree(whole, first)
+    run = tmp_path / "tuned"
+    dba(*train_arguments(other, run, "train.updates=4", "train.checkpoint_every=2"), "--init-from", first, "--quiet")
+    report = json.loads((run / "report.json").read_text())
+    assert report["repairs"]["training"]["sequences_cut"] > 0  # the positions are those of the first model
+    shutil.rmtree(first)
+    shutil.rmtree(sorted((run / "checkpoints").iterdir())[-1])
+    dba("train", "--resume", run, "--quiet")
+
+
 def jsonl(path, records):
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
@@ -226,6 +243,9 @@ def test_patience_class_weights_and_smoothing(listops, tmp_path):
                          "train.label_smoothing=0.1", "train.metric=macro_f1", "train.clip=1"), "--quiet")
     report = json.loads((run / "report.json").read_text())
     assert report["stopped_early"] and report["updates"] == 4 and report["best_update"] == 1
+    before = metrics(run)
+    dba("train", "--resume", run, "--quiet")  # a run that is over stays over
+    assert metrics(run) == before and json.loads((run / "report.json").read_text())["updates"] == 4
 
 
 def test_as_published_protocol_says_so(listops, tmp_path):
@@ -234,15 +254,40 @@ def test_as_published_protocol_says_so(listops, tmp_path):
     report = json.loads((run / "report.json").read_text())
     assert report["protocol"] == "as_published" and "as published" in report["model_chosen_on"]
     assert "as published" in result.stdout
+    assert json.loads(dba("evaluate", run, "--json").stdout)["protocol"] == "as_published"
+    assert "as_published" in dba("evaluate", run, "--quiet").stdout
+
+
+def test_checkpoints_by_time_alone_and_by_updates_alone(listops, tmp_path):
+    for name, more in {"time": ["train.checkpoint_every=0"], "updates": ["train.checkpoint_seconds=0"]}.items():
+        run = tmp_path / name
+        dba(*train_arguments(listops, run, "train.updates=12", *more), "--quiet")
+        assert (run / "report.json").exists()
+
+
+def test_epochs_end_and_evaluate_on_their_boundaries(listops, tmp_path):
+    run = tmp_path / "run"
+    dba(*train_arguments(listops, run, "train.epochs=2", "train.evaluate_every=0", "batch.tokens=100"), "--quiet")
+    lines = [json.loads(line) for line in metrics(run).splitlines()]
+    assert [line["epoch"] for line in lines if line["part"] == "validation"] == [1, 2]
+
+
+def test_resume_with_another_number_of_threads_says_so(listops, tmp_path):
+    run = tmp_path / "run"
+    dba(*train_arguments(listops, run, "train.updates=4"), "--quiet")
+    config = (run / "config.yaml").read_text()
+    assert "threads: 1" in config
+    (run / "config.yaml").write_text(config.replace("threads: 1", "threads: 2"))
+    assert "threads" in dba("train", "--resume", run).stderr
 
 
 def test_diverging_run_stops_says_when_and_keeps_a_good_checkpoint(listops, tmp_path):
     run = tmp_path / "run"
     result = dba(*train_arguments(listops, run, "train.updates=50", "optimiser.name=sgd", "optimiser.lr=1e30",
-                                  "schedule.name=constant", "schedule.warmup=0"), check=False)
+                                  "train.checkpoint_every=1"), check=False)
     assert result.returncode == 1
     assert "NaN or infinite at update" in result.stderr and "optimiser.lr" in result.stderr
-    assert list((run / "checkpoints").iterdir())
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-00000000"]
 
 
 @pytest.mark.parametrize("content, message", [
@@ -255,8 +300,12 @@ def test_diverging_run_stops_says_when_and_keeps_a_good_checkpoint(listops, tmp_
 def test_bad_training_files_are_answered_with_a_sentence(tmp_path, content, message):
     data = tmp_path / "bad.jsonl"
     data.write_text(content)
-    result = dba("train", "--run", tmp_path / "run", *settings(f"data.train={data}", "train.updates=1", "schedule.name=constant", "schedule.warmup=0"), check=False)
+    command = ["train", "--run", tmp_path / "run",
+               *settings(f"data.train={data}", *[s for s in SMALL if not s.startswith("data.")], "train.updates=1")]
+    result = dba(*command, check=False)
     assert result.returncode == 1 and "bad.jsonl" in result.stderr and message in result.stderr, result.stderr
+    jsonl(data, [{"text": "ab" * i, "label": i % 2} for i in range(1, 20)])
+    dba(*command)  # the corrected file may use the same folder
 
 
 def test_unseen_label_and_unknown_keys_are_answered_with_a_sentence(listops, tmp_path):
@@ -274,6 +323,18 @@ def test_unseen_label_and_unknown_keys_are_answered_with_a_sentence(listops, tmp
     config.write_text("seed: 1\nmodel:\n  heds: 4\n")
     result = dba("train", "--config", config, "--run", tmp_path / "other", check=False)
     assert result.returncode == 1 and "config.yaml:3" in result.stderr and "heads" in result.stderr
+
+
+def test_evaluate_reads_other_formats_and_bad_test_files_are_found_early(whole, listops, tmp_path):
+    rows = [line.split("\t") for line in (listops / "basic_test.tsv").read_text().splitlines()[1:]]
+    strip = str.maketrans("", "", "()")
+    data = jsonl(tmp_path / "more.jsonl", [{"text": source.translate(strip), "label": int(target)}
+                                           for source, target in rows])
+    other = json.loads(dba("evaluate", whole, "--data", data, "--json").stdout)
+    assert other["model"]["accuracy"] == json.loads(dba("evaluate", whole, "--json").stdout)["model"]["accuracy"]
+    result = dba(*train_arguments(listops, tmp_path / "run", "train.updates=1", "data.test=nowhere.tsv"), check=False)
+    assert result.returncode == 1 and "nowhere.tsv" in result.stderr
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_help_usage_and_data_check(listops, tmp_path):

@@ -14,7 +14,7 @@ namespace dba::train {
 
 /// The examples of each batch of an epoch, in order: a function of the arguments alone. Examples are shuffled, then
 /// sorted by length inside buckets of `bucket` batches, then the batches of a bucket are shuffled. A
-/// batch holds `size` examples or, with a token budget, as many as fit (at least one).
+/// batch holds at most `size` examples and, with a token budget, at most so many tokens (but at least one example).
 std::vector<std::vector<std::size_t>> plan_epoch(std::span<const std::size_t> examples,
                                                  std::span<const std::int64_t> lengths,
                                                  const config::BatchConfig& batch, std::uint64_t seed,

@@ -47,8 +47,10 @@ class Model {
   void save(const std::filesystem::path& path) const;
   /// From such a file, or from a run's folder that holds `model.safetensors`.
   static Model load(const std::filesystem::path& path);
+  /// All but the weights.
+  static ModelPlan read_plan(const std::filesystem::path& path);
   /// Copies the weights of a trained model. With `new_head`, the head keeps its fresh weights; otherwise the classes
-  /// must be the same. The vocabularies must agree.
+  /// must be the same. Symbols, channels and sizes must agree.
   void take_weights(const std::filesystem::path& path, bool new_head);
 
  private:

@@ -37,7 +37,7 @@ at::Tensor dropout_mask_reference(const at::Tensor& rng, double p, int64_t site,
   auto key1 = high(seed).bitwise_xor(high(offset));
   const auto shape = std::array<int64_t, 3>{sequence.size(0), tokens, slots};
   std::array<at::Tensor, 4> counter = {
-      token.bitwise_right_shift(at::Scalar(int64_t{2})).unsqueeze(2).expand(shape),
+      low(token.bitwise_right_shift(at::Scalar(int64_t{2}))).unsqueeze(2).expand(shape),
       at::arange(slots, integers).bitwise_or(site << 24).expand(shape),
       low(sequence).view({-1, 1, 1}).expand(shape),
       low(offset).expand(shape),
