@@ -125,7 +125,8 @@ std::vector<Key> network_keys() {
        "Whether it comes before the attention and the feed-forward network, not after their residual sum."},
       {"model.activation", Choice{DBA_PLACE(model.activation), {"gelu", "relu"}}, "Of the feed-forward networks."},
       {"model.dropout", Number{DBA_PLACE(model.dropout), kFraction},
-       "After the embedding, the attention, the feed-forward network and the encoder, in the head and on the slots Z."},
+       "After the embedding, the attention and the feed-forward network, on the slots Z, and behind "
+       "model.output_activation."},
       {"model.attention_dropout", Number{DBA_PLACE(model.attention_dropout), kFraction},
        "On the attention's matrices."},
       {"model.activation_dropout", Number{DBA_PLACE(model.activation_dropout), kFraction},

@@ -337,6 +337,31 @@ def test_evaluate_reads_other_formats_and_bad_test_files_are_found_early(whole, 
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_full_disk_and_unwritable_folders_are_answered_with_a_sentence(whole, listops, tmp_path):
+    result = dba(*train_arguments(listops, "/proc/run", "train.updates=1"), check=False)
+    assert result.returncode == 1 and "/proc/run" in result.stderr
+    result = dba("predict", whole, "--input", listops / "basic_test.tsv", "--output", "/dev/full", check=False)
+    assert result.returncode == 1 and "/dev/full" in result.stderr
+
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = lambda *options: subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", disk], capture_output=True)
+    if mount("-o", "size=700k").returncode != 0:
+        pytest.skip("a small file system can only be mounted by root")
+    try:
+        run = disk / "run"
+        (tmp_path / "cache").mkdir()
+        result = dba(*train_arguments(listops, run, "train.updates=30", "train.checkpoint_every=1", "train.keep=50",
+                                      f"data.cache={tmp_path}/cache"), check=False)
+        assert result.returncode == 1 and "No space left" in result.stderr, result.stderr
+        kept = sorted(folder.name for folder in (run / "checkpoints").glob("step-*"))
+        assert kept
+        mount("-o", "remount,size=50m")
+        assert f"resumed at update {int(kept[-1].split('-')[1])}" in dba("train", "--resume", run).stderr
+    finally:
+        subprocess.run(["umount", disk])
+
+
 def test_help_usage_and_data_check(listops, tmp_path):
     for command in ([], ["train"], ["evaluate"], ["predict"], ["generate", "listops"], ["data", "check"], ["info"]):
         assert "Examples:" in dba(*command, "--help").stdout
