@@ -88,8 +88,7 @@ class Trainer {
       model_->take_weights(config_.train.init_from, config_.train.new_head);
     }
     events_.emplace(folder_.events(), options_.resume ? position_.update : -1);
-    run::Progress progress(position_.update, total_, options_.progress);
-    progress_ = &progress;
+    progress_.emplace(position_.update, total_, options_.progress);
     started_ = now() - position_.seconds;
     last_checkpoint_ = now();
     if (!goes_on) {
@@ -99,8 +98,8 @@ class Trainer {
       epoch();
       if (const int signal = run::StopSignals::received(); signal != 0) {
         checkpoint();
-        progress.message("stopped by a signal at update " + std::to_string(position_.update) +
-                         "; go on with: dba train --resume " + folder_.path().string());
+        progress_->message("stopped by a signal at update " + std::to_string(position_.update) +
+                           "; go on with: dba train --resume " + folder_.path().string());
         return {signal, ""};
       }
     }
@@ -108,7 +107,7 @@ class Trainer {
       evaluate_now();
     }
     checkpoint();
-    progress.finish();
+    progress_->finish();
     return {0, finish()};
   }
 
@@ -397,7 +396,7 @@ class Trainer {
   at::Tensor first_bad_;  // the first update with a loss that is not finite, or −1; on the device
   Position position_;
   std::int64_t total_ = 0;
-  run::Progress* progress_ = nullptr;
+  std::optional<run::Progress> progress_;
   double shown_loss_ = run::Progress::kUnknown;
   double shown_accuracy_ = run::Progress::kUnknown;
   double started_ = 0;
