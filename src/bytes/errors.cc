@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <system_error>
 
+#include "bytes/quote.h"
+
 namespace dba::bytes {
 
 FileError::FileError(const std::string& action, const std::filesystem::path& path, int error)
@@ -11,7 +13,6 @@ FileError::FileError(const std::string& action, const std::filesystem::path& pat
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 96;
-  constexpr char kHex[] = "0123456789abcdef";
   const bool cut = text.size() > kLongest;
   if (cut) {
     std::size_t length = kLongest;
@@ -20,18 +21,10 @@ std::string in_quotes(std::string_view text) {
       --length;
     text = text.substr(0, length);
   }
-  std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      if (c == '"' || c == '\\')
-        result += '\\';
-      result += c;
-    }
-  }
-  return result + (cut ? "…\"" : "\"");
+  auto result = double_quoted(text);
+  if (cut)
+    result.insert(result.size() - 1, "…");
+  return result;
 }
 
 }  // namespace dba::bytes

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "bytes/quote.h"
 #include "dba/bytes/errors.h"
 
 namespace dba::config {
@@ -142,23 +143,6 @@ bool take(TrainConfig& config, const Text& text, const Value& value) {
   return true;
 }
 
-// In double quotes. Bytes above 0x7f stand for themselves, valid UTF-8 or not.
-std::string double_quoted(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      if (c == '"' || c == '\\')
-        result += '\\';
-      result += c;
-    }
-  }
-  return result + "\"";
-}
-
 }  // namespace
 
 std::optional<std::string> assign(TrainConfig& config, const Key& key, const Value& value) {
@@ -211,7 +195,7 @@ std::string written(const TrainConfig& config, const Key& key) {
                           return "[" + text + "]";
                         },
                         [&](const Choice& choice) { return choice.place(c); },
-                        [&](const Text& text) { return double_quoted(text.place(c)); },
+                        [&](const Text& text) { return bytes::double_quoted(text.place(c)); },
                     },
                     key.kind);
 }
