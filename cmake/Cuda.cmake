@@ -19,7 +19,9 @@ if(NOT DBA_CUDA STREQUAL "OFF")
       set(reason "no nvcc was found")
     else()
       if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-        set(CMAKE_CUDA_ARCHITECTURES 80 90a-real)
+        # Machine code for Hopper; other GPUs from 8.0 on compile the PTX when they first load it. A build for one kind
+        # of GPU names it: -DCMAKE_CUDA_ARCHITECTURES=80.
+        set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90a-real)
       endif()
       enable_language(CUDA)
       string(REGEX MATCH "^[0-9]+" nvcc_major ${CMAKE_CUDA_COMPILER_VERSION})

@@ -2,6 +2,7 @@
 
 /// Everything the library offers. Programs that care for compile time include the parts they use.
 
+#include "dba/activate.h"
 #include "dba/backend.h"
 #include "dba/nn/attention.h"
 #include "dba/nn/classifier.h"
@@ -22,4 +23,5 @@
 #include "dba/nn/slots.h"
 #include "dba/nn/softmax_attention.h"
 #include "dba/ops.h"
+#include "dba/residual_norm.h"
 #include "dba/sequences.h"

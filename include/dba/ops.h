@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "dba/sequences.h"
 
@@ -24,7 +25,7 @@ struct Dropout {
 };
 
 /// The sites at which a layer drops out; different sites draw different masks.
-enum Site : int64_t { kSiteCompress = 0, kSiteCore = 1, kSiteRestore = 2 };
+enum Site : int64_t { kSiteCompress = 0, kSiteCore = 1, kSiteRestore = 2, kSiteResidual = 3, kSiteActivation = 4 };
 
 /// The mask over the keep rate, as used inside the operators: 0 or 1/(1 − p).
 /// sequence (P) and first_token (P) are int64; entry [i, t, s] belongs to token first_token[i] + t and slot s of
@@ -37,6 +38,14 @@ at::Tensor dropout_mask(const Dropout& dropout, Site site, const at::Tensor& seq
 /// Returns rows (H·d_p, d) or (B, H·d_p, d), and their bias (H·d_p) or (B, H·d_p); undefined where `bias` is absent.
 std::pair<at::Tensor, at::Tensor> fold(const at::Tensor& z, const at::Tensor& weight, const at::Tensor& bias,
                                        int64_t heads, double scale);
+
+/// The same for several projections of the same slots in one call, group behind group: rows (G·H·d_p, d) or
+/// (B, G·H·d_p, d). `biases`: one for each weight, absent where undefined; an empty list means none. With z (d_p, H·w)
+/// the rows of `tail` (T, d) and `tail_bias` (T) may follow as they are, so that all rows lie in one tensor.
+/// The bias is undefined where no group and no tail has one; groups without one have zeros.
+std::pair<at::Tensor, at::Tensor> fold_stack(const at::Tensor& z, const std::vector<at::Tensor>& weights,
+                                             const std::vector<at::Tensor>& biases, const at::Tensor& tail,
+                                             const at::Tensor& tail_bias, int64_t heads, double scale);
 
 /// The L score rows of `compress`, in this order: those of each sequence first, then those that all share.
 struct ScoreRows {

@@ -4,12 +4,14 @@
 #include <exception>
 #include <iostream>
 
+#include "cli/bench.h"
 #include "cli/build.h"
 #include "cli/data.h"
 #include "cli/evaluate.h"
 #include "cli/exit_status.h"
 #include "cli/generate.h"
 #include "cli/info.h"
+#include "cli/plan.h"
 #include "cli/predict.h"
 #include "cli/train.h"
 
@@ -23,12 +25,16 @@ int main(int argc, char** argv) {
       "  dba train --config my.yaml --run runs/mine   train a classifier\n"
       "  dba evaluate runs/mine                       measure it\n"
       "  dba predict runs/mine --input new.jsonl      classify new sequences\n"
+      "  dba bench layer                              time it against softmax attention\n"
+      "  dba plan --n 4096 --d 256                    say which way of computing it suits a shape\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal.");
   dba::cli::add_generate(app);
   dba::cli::add_data(app);
   dba::cli::add_train(app);
   dba::cli::add_evaluate(app);
   dba::cli::add_predict(app);
+  dba::cli::add_bench(app);
+  dba::cli::add_plan(app);
   dba::cli::add_info(app);
 
   try {

@@ -1,14 +1,20 @@
 #include "dba/nn/dba_attention.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <cmath>
+#include <tuple>
+#include <vector>
 
 #include "nn/dba_checks.h"
 #include "nn/direct.h"
 #include "nn/full_map.h"
+#include "nn/projected.h"
 #include "nn/rows.h"
 #include "ops/checks.h"
+#include "ops/fused.h"
+#include "plan/choose.h"
 
 namespace dba {
 namespace {
@@ -47,18 +53,13 @@ ops::ScoreRows score_rows(DBAttentionImpl& m, const at::Tensor& z) {
   }
   // The biases of Q and K shift every score of a slot alike; the softmax over tokens does not see them.
   const auto scale = 1.0 / std::sqrt(static_cast<double>(m.options.d() / heads));
-  const auto of_queries = ops::fold(z, m.w_q->weight, {}, heads, scale).first;
-  const auto of_keys = ops::fold(z, m.w_k->weight, {}, heads, scale).first;
-  const auto dynamic = torch::cat({of_queries, of_keys}, -2);
+  const std::vector<at::Tensor> weights{m.w_q->weight, m.w_k->weight};
   if (z.dim() == 3) {
-    rows.each = dynamic;
+    rows.each = ops::fold_stack(z, weights, {}, {}, {}, heads, scale).first;
     rows.shared = m.f_c->weight;
     rows.shared_bias = m.f_c->bias;
   } else {
-    rows.shared = torch::cat({dynamic, m.f_c->weight});
-    if (m.f_c->bias.defined()) {
-      rows.shared_bias = torch::cat({m.f_c->bias.new_zeros({dynamic.size(0)}), m.f_c->bias});
-    }
+    std::tie(rows.shared, rows.shared_bias) = ops::fold_stack(z, weights, {}, m.f_c->weight, m.f_c->bias, heads, scale);
   }
   rows.linear = m.options.normalise() == Normalise::linear ? heads * m.options.d_p() : 0;
   return rows;
@@ -89,6 +90,39 @@ direct::Layer direct_layer(DBAttentionImpl& m, const at::Tensor& rows, const Seq
     layer.mix_bias = m.f_c->bias;
   }
   return layer;
+}
+
+/// The order for this call: the one asked for, or the planner's.
+Order order_of(const DBAttentionImpl& m, const at::Tensor& tokens, const Sequences& sequences, const at::Tensor& z,
+               double dropout) {
+  const auto& options = m.options;
+  const bool autocast = at::autocast::is_autocast_enabled(tokens.device().type());
+  if (options.order() == Order::projected && (dropout > 0 || autocast)) {
+    return Order::two_pass;
+  }
+  if (options.order() != Order::automatic) {
+    return options.order();
+  }
+  plan::Shape shape;
+  shape.tokens = sequences.rows;
+  shape.batch = sequences.count();
+  shape.longest = sequences.padded_length >= 0 ? sequences.padded_length : sequences.max_length;
+  shape.d = options.d();
+  shape.heads = options.heads();
+  shape.d_p = options.d_p();
+  shape.e = m.head_width();
+  shape.form = options.form();
+  shape.normalise = options.normalise();
+  shape.slots_per_sequence = z.dim() == 3;
+  shape.dtype = tokens.scalar_type();
+  shape.device = tokens.device().type();
+  shape.autocast = autocast;
+  shape.training =
+      torch::GradMode::is_enabled() && (tokens.requires_grad() || z.requires_grad() || m.w_o->weight.requires_grad());
+  shape.dropout = dropout;
+  const auto order = plan::choose_order(shape);
+  ops::log_choice("DBAttention: the planner takes order " + to_string(order));
+  return order;
 }
 
 }  // namespace
@@ -205,9 +239,14 @@ AttentionOutput DBAttentionImpl::attend(const at::Tensor& x, const Sequences& se
   }
 
   const auto dropout = ops::Dropout::draw(p, x.device());
+  const auto order = order_of(*this, tokens, sequences, slots_in, p);
   at::Tensor c;
-  if (options.order() == Order::direct) {
+  if (order == Order::direct) {
     const auto result = direct::attention(direct_layer(*this, tokens, sequences, slots_in), dropout);
+    output.y = result.y;
+    c = result.c;
+  } else if (order == Order::projected) {
+    const auto result = projected::attention(direct_layer(*this, tokens, sequences, slots_in));
     output.y = result.y;
     c = result.c;
   } else {
@@ -216,7 +255,7 @@ AttentionOutput DBAttentionImpl::attend(const at::Tensor& x, const Sequences& se
         ops::attention(tokens, sequences, score_rows(*this, slots_in), core_weights(*this), restore->weight,
                        restore->bias, w_o->bias, options.heads(), options.normalise() == Normalise::linear, dropout);
     output.y = result.y;
-    c = result.c.to(w_o->weight.scalar_type());
+    c = result.c;
   }
   output.y = output.y.view(x.sizes());
   if (need_weights) {
@@ -224,6 +263,7 @@ AttentionOutput DBAttentionImpl::attend(const at::Tensor& x, const Sequences& se
   }
 
   if (options.hands_on_z()) {
+    c = c.to(w_o->weight.scalar_type());
     switch (options.z_update()) {
       case ZUpdate::residual_norm:
         output.z = z_norm->forward(slots_in + torch::dropout(c, options.z_dropout(), is_training()));

@@ -5,10 +5,27 @@
 
 #include <cmath>
 
+#include "nn/named_choice.h"
 #include "nn/rows.h"
 #include "ops/checks.h"
 
 namespace dba {
+namespace {
+
+constexpr NamedChoice<Order> kOrders[] = {{"two_pass", Order::two_pass},
+                                          {"projected", Order::projected},
+                                          {"direct", Order::direct},
+                                          {"auto", Order::automatic}};
+
+}  // namespace
+
+Order parse_order(const std::string& name) {
+  return parse_choice("parse_order", name, kOrders);
+}
+
+std::string to_string(Order order) {
+  return name_of(order, kOrders);
+}
 
 void check_options(const char* module, const DBAttentionOptions& options) {
   TORCH_CHECK(options.d() >= 1, "dba::", module, ": d must be 1 or more, got ", options.d());
@@ -59,11 +76,12 @@ void reset_width(at::Tensor& r) {
 }
 
 std::ostream& operator<<(std::ostream& stream, const DBAttentionOptions& options) {
-  return stream << std::boolalpha << "d=" << options.d() << ", heads=" << options.heads() << ", d_p=" << options.d_p()
-                << ", d_in=" << options.d_in() << ", form=" << to_string(options.form())
-                << ", normalise=" << to_string(options.normalise()) << ", z_update=" << to_string(options.z_update())
-                << ", dropout=" << options.dropout() << ", bias=" << options.bias()
-                << ", compress_length=" << options.compress_length() << ", compress_width=" << options.compress_width();
+  stream << std::boolalpha << "d=" << options.d() << ", heads=" << options.heads() << ", d_p=" << options.d_p()
+         << ", d_in=" << options.d_in() << ", form=" << to_string(options.form())
+         << ", normalise=" << to_string(options.normalise()) << ", z_update=" << to_string(options.z_update())
+         << ", dropout=" << options.dropout() << ", bias=" << options.bias()
+         << ", compress_length=" << options.compress_length() << ", compress_width=" << options.compress_width();
+  return options.order() == Order::two_pass ? stream : stream << ", order=" << to_string(options.order());
 }
 
 }  // namespace dba

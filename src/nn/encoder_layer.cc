@@ -1,11 +1,11 @@
 #include "dba/nn/encoder_layer.h"
 
-#include <ATen/ops/dropout.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/relu.h>
+#include <ATen/ops/linear.h>
 
+#include "dba/activate.h"
 #include "dba/nn/initialise.h"
 #include "dba/nn/make_attention.h"
+#include "dba/residual_norm.h"
 #include "nn/named_choice.h"
 #include "nn/rows.h"
 
@@ -16,6 +16,10 @@ constexpr NamedChoice<Activation> kActivations[] = {{"gelu", Activation::gelu}, 
 
 TokenNorm make_norm(const EncoderLayerOptions& options) {
   return TokenNorm(TokenNormOptions(options.d()).kind(options.norm()).eps(options.norm_eps()));
+}
+
+ops::LayerNormWeights weights_of(const TokenNorm& norm) {
+  return {norm->weight, norm->bias, norm->options.eps()};
 }
 
 }  // namespace
@@ -55,24 +59,43 @@ void ResidualBlockImpl::pretty_print(std::ostream& stream) const {
 }
 
 at::Tensor ResidualBlockImpl::attention_input(const at::Tensor& x, const at::Tensor& row_mask) {
-  return options.norm_first() ? attention_norm(x, row_mask) : x;
+  if (!options.norm_first()) {
+    return x;
+  }
+  return options.norm() == NormKind::layer ? ops::layer_norm(x, weights_of(attention_norm))
+                                           : attention_norm(x, row_mask);
 }
 
 at::Tensor ResidualBlockImpl::forward(const at::Tensor& x, const at::Tensor& attention_output,
                                       const at::Tensor& row_mask) {
-  const auto after_attention = x + at::dropout(attention_output, options.dropout(), is_training());
+  const auto branch = [&](const at::Tensor& value, const at::Tensor& bias) {
+    return ops::Branch{value, bias, ops::Dropout::draw(is_training() ? options.dropout() : 0.0, x.device())};
+  };
+  // A norm over the batch needs the whole sum first.
+  const bool fused = options.norm() == NormKind::layer;
   if (options.norm_first()) {
-    return after_attention + feed_forward(ffn_norm(after_attention, row_mask));
+    ops::SumAndNorm after_attention;
+    if (fused) {
+      after_attention = ops::residual_sum_and_norm(x, branch(attention_output, {}), weights_of(ffn_norm));
+    } else {
+      after_attention.sum = ops::residual_sum(x, branch(attention_output, {}));
+      after_attention.y = ffn_norm(after_attention.sum, row_mask);
+    }
+    return ops::residual_sum(after_attention.sum, branch(feed_forward(after_attention.y), linear_2->bias));
   }
-  const auto normed = attention_norm(after_attention, row_mask);
-  return ffn_norm(normed + feed_forward(normed), row_mask);
+  const auto add_and_norm = [&](TokenNorm& norm, const at::Tensor& residual, const ops::Branch& added) {
+    return fused ? ops::residual_norm(residual, added, weights_of(norm))
+                 : norm(ops::residual_sum(residual, added), row_mask);
+  };
+  const auto normed = add_and_norm(attention_norm, x, branch(attention_output, {}));
+  return add_and_norm(ffn_norm, normed, branch(feed_forward(normed), linear_2->bias));
 }
 
 at::Tensor ResidualBlockImpl::feed_forward(const at::Tensor& x) {
-  const auto hidden = linear_1(x);
-  const auto active = options.activation() == Activation::gelu ? at::gelu(hidden) : at::relu(hidden);
-  const auto y = linear_2(at::dropout(active, options.activation_dropout(), is_training()));
-  return at::dropout(y, options.dropout(), is_training());
+  const auto kind = options.activation() == Activation::gelu ? ops::ActivationKind::gelu : ops::ActivationKind::relu;
+  const auto dropout = ops::Dropout::draw(is_training() ? options.activation_dropout() : 0.0, x.device());
+  const auto active = ops::activate(at::linear(x, linear_1->weight), linear_1->bias, kind, dropout);
+  return at::linear(active, linear_2->weight);
 }
 
 EncoderLayerImpl::EncoderLayerImpl(EncoderLayerOptions options_) : options(std::move(options_)) {

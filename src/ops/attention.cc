@@ -2,6 +2,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include "ops/attention.h"
 #include "ops/checks.h"
 #include "ops/reference/passes.h"
 #include "ops/signatures.h"
@@ -17,13 +18,10 @@ std::tuple<Tensor, Tensor> attention_kernel(const Tensor& x, const Tensor& begin
                                             const OptionalList& weights, const Tensor& restore_rows,
                                             const Optional& restore_bias, const Optional& out_bias, int64_t heads,
                                             bool linear, double p, const Optional& rng) {
-  const auto sequences = sequences_of(x, begin, end);
-  const auto dropout = dropout_of(p, rng);
-  const auto summary = compress(x, sequences, score_rows(each, each_bias, shared, shared_bias, linear_rows), dropout);
-  const auto middle = core(summary.c, summary.r, core_weights(weights), heads, dropout);
-  return {restore(x, sequences, restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias), heads,
-                  linear, dropout),
-          middle.c};
+  static const auto op = typed_operator<signature::AttentionForward>("dba::attention_forward");
+  const auto result = op.call(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, weights, restore_rows,
+                              restore_bias, out_bias, heads, linear, p, rng);
+  return {std::get<0>(result), std::get<1>(result)};
 }
 
 std::tuple<Tensor, Tensor> backward_slots_kernel(const Tensor& x, const Tensor& begin, const Tensor& end,
@@ -40,6 +38,32 @@ std::tuple<Tensor, Tensor> backward_slots_kernel(const Tensor& x, const Tensor& 
                             dropout_of(p, rng),
                             dy});
   return {dm, out_bias.has_value() ? dout_bias.to(out_bias->scalar_type()) : Tensor()};
+}
+
+std::vector<Tensor> attention_backward_meta(const Tensor& x, const Tensor& /*begin*/, const Tensor& /*end*/,
+                                            const Optional& each, const Optional& each_bias, const Optional& shared,
+                                            const Optional& shared_bias, int64_t /*linear_rows*/,
+                                            const OptionalList& weights, const Tensor& restore_rows,
+                                            const Optional& restore_bias, const Optional& out_bias, int64_t /*heads*/,
+                                            bool /*linear*/, double /*p*/, const Optional& /*rng*/, const Tensor& /*c*/,
+                                            const Tensor& /*r*/, const Tensor& /*lse*/, const Tensor& /*m*/,
+                                            const Tensor& /*dy*/, const Optional& /*dcompressed*/) {
+  std::vector<Tensor> gradients{at::empty(x.sizes(), x.options())};
+  const auto add = [&](const Optional& operand) {
+    if (operand.has_value() && operand->defined()) {
+      gradients.push_back(at::empty_like(*operand));
+    }
+  };
+  for (const auto* operand : {&each, &each_bias, &shared, &shared_bias}) {
+    add(*operand);
+  }
+  add(restore_rows);
+  add(restore_bias);
+  add(out_bias);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    add(weights.get(i));
+  }
+  return gradients;
 }
 
 std::tuple<Tensor, Tensor> backward_slots_meta(const Tensor& x, const Tensor& begin, const Tensor& /*end*/,
@@ -93,6 +117,44 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward_toke
 
 }  // namespace
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_in_passes(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
+    const Tensor& restore_rows, const Optional& restore_bias, const Optional& out_bias, int64_t heads, bool linear,
+    double p, const Optional& rng) {
+  const auto sequences = sequences_of(x, begin, end);
+  const auto dropout = dropout_of(p, rng);
+  const auto summary = compress(x, sequences, score_rows(each, each_bias, shared, shared_bias, linear_rows), dropout);
+  const auto middle = core(summary.c, summary.r, core_weights(weights), heads, dropout);
+  const auto y = restore(x, sequences, restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias),
+                         heads, linear, dropout);
+  return {y, middle.c, summary.c, summary.r, summary.lse, middle.m};
+}
+
+std::vector<Tensor> attention_backward_in_passes(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
+    const Tensor& restore_rows, const Optional& restore_bias, const Optional& out_bias, int64_t heads, bool linear,
+    double p, const Optional& rng, const Tensor& c, const Tensor& r, const Tensor& lse, const Tensor& m,
+    const Tensor& dy, const Optional& dcompressed) {
+  static const auto slots = typed_operator<signature::AttentionBackwardSlots>("dba::attention_backward_slots");
+  static const auto core = typed_operator<signature::CoreBackward>("dba::core_backward");
+  static const auto tokens = typed_operator<signature::AttentionBackwardTokens>("dba::attention_backward_tokens");
+  auto [dm, dout_bias] = slots.call(x, begin, end, restore_rows, restore_bias, out_bias, heads, linear, p, rng, dy);
+  const auto of_core = core.call(c, r, weights, heads, p, rng, dm, dcompressed);
+  auto [dx, deach, deach_bias, dshared, dshared_bias, drestore_rows, drestore_bias] =
+      tokens.call(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, restore_rows, restore_bias, m,
+                  heads, linear, p, rng, c, r, lse, of_core[0], of_core[1], dy);
+  std::vector<Tensor> gradients;
+  for (const auto& gradient : {dx, deach, deach_bias, dshared, dshared_bias, drestore_rows, drestore_bias, dout_bias}) {
+    if (gradient.defined()) {
+      gradients.push_back(gradient);
+    }
+  }
+  gradients.insert(gradients.end(), of_core.begin() + 2, of_core.end());
+  return gradients;
+}
+
 AttentionResult attention(const Tensor& x, const Sequences& sequences, const ScoreRows& rows,
                           const CoreWeights& weights, const Tensor& restore_rows, const Tensor& restore_bias,
                           const Tensor& out_bias, int64_t heads, bool linear, const Dropout& dropout) {
@@ -107,11 +169,14 @@ AttentionResult attention(const Tensor& x, const Sequences& sequences, const Sco
 
 TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
   m.impl("attention", attention_kernel);
+  m.impl("attention_forward", attention_forward_in_passes);
+  m.impl("attention_backward", attention_backward_in_passes);
   m.impl("attention_backward_slots", backward_slots_kernel);
   m.impl("attention_backward_tokens", backward_tokens_kernel);
 }
 
 TORCH_LIBRARY_IMPL(dba, Meta, m) {
+  m.impl("attention_backward", attention_backward_meta);
   m.impl("attention_backward_slots", backward_slots_meta);
   m.impl("attention_backward_tokens", backward_tokens_meta);
 }

@@ -208,16 +208,15 @@ class AttentionNode : public torch::autograd::Function<AttentionNode> {
                                const Settings& settings) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto all = presence.unpack(operands);
-    const Sequences sequences{settings.begin, settings.end, all[0].size(0)};
-    const Dropout dropout{settings.dropout, settings.rng};
-    const auto summary = compress(all[0], sequences, {all[1], all[2], all[3], all[4], settings.linear_rows}, dropout);
-    const auto middle = core(summary.c, summary.r, core_weights_from(all, kFirstWeight), settings.heads, dropout);
-    const auto y =
-        restore(all[0], sequences, all[5], all[6], middle.m, all[7], settings.heads, settings.linear, dropout);
+    static const auto op = typed_operator<signature::AttentionForward>("dba::attention_forward");
+    auto [y, compressed, c, r, lse, m] = op.call(
+        all[0], settings.begin, settings.end, optional(all[1]), optional(all[2]), optional(all[3]), optional(all[4]),
+        settings.linear_rows, core_weight_list(core_weights_from(all, kFirstWeight)), all[5], optional(all[6]),
+        optional(all[7]), settings.heads, settings.linear, settings.dropout, optional(settings.rng));
     auto saved = all;
-    saved.insert(saved.end(), {summary.c, summary.r, summary.lse, middle.m});
+    saved.insert(saved.end(), {c, r, lse, m});
     settings.save(ctx, presence, std::move(saved));
-    return {y, middle.c};
+    return {y, compressed};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -232,19 +231,13 @@ class AttentionNode : public torch::autograd::Function<AttentionNode> {
     const auto& m = saved[first_summary + 3];
     const auto dy = zeros_unless_defined(grads[0], {x.size(0), m.size(2)}, x.options());
 
-    static const auto slots = typed_operator<signature::AttentionBackwardSlots>("dba::attention_backward_slots");
-    auto [dm, dout_bias] = slots.call(x, s.begin, s.end, saved[5], optional(saved[6]), optional(saved[7]), s.heads,
-                                      s.linear, s.dropout, optional(s.rng), dy);
-    const auto of_core = core_gradients(c, r, core_weights_from(saved, kFirstWeight), s, dm, grads[1]);
-
-    static const auto tokens = typed_operator<signature::AttentionBackwardTokens>("dba::attention_backward_tokens");
-    auto [dx, deach, deach_bias, dshared, dshared_bias, drestore_rows, drestore_bias] =
-        tokens.call(x, s.begin, s.end, optional(saved[1]), optional(saved[2]), optional(saved[3]), optional(saved[4]),
-                    s.linear_rows, saved[5], optional(saved[6]), m, s.heads, s.linear, s.dropout, optional(s.rng), c, r,
-                    lse, of_core[0], of_core[1], dy);
-    variable_list all{dx, deach, deach_bias, dshared, dshared_bias, drestore_rows, drestore_bias, dout_bias};
-    all.insert(all.end(), of_core.begin() + 2, of_core.end());
-    return saved_presence(ctx).gradients(all, 2);
+    static const auto op = typed_operator<signature::AttentionBackward>("dba::attention_backward");
+    auto gradients = op.call(
+        x, s.begin, s.end, optional(saved[1]), optional(saved[2]), optional(saved[3]), optional(saved[4]),
+        s.linear_rows, core_weight_list(core_weights_from(saved, kFirstWeight)), saved[5], optional(saved[6]),
+        optional(saved[7]), s.heads, s.linear, s.dropout, optional(s.rng), c, r, lse, m, dy, optional(grads[1]));
+    gradients.resize(gradients.size() + 2);  // the node's other arguments are no operands
+    return gradients;
   }
 };
 

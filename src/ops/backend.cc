@@ -18,7 +18,21 @@ std::atomic<Backend>& chosen_backend() {
   return chosen;
 }
 
+std::atomic<CudaKernels>& chosen_cuda_kernels() {
+  const char* name = std::getenv("DBA_CUDA_KERNELS");
+  static std::atomic<CudaKernels> chosen{name == nullptr ? CudaKernels::off : parse_cuda_kernels(name)};
+  return chosen;
+}
+
 }  // namespace
+
+CudaKernels cuda_kernels() {
+  return chosen_cuda_kernels().load();
+}
+
+void set_cuda_kernels(CudaKernels kernels) {
+  chosen_cuda_kernels().store(kernels);
+}
 
 Backend backend() {
   return chosen_backend().load();
@@ -26,6 +40,21 @@ Backend backend() {
 
 void set_backend(Backend backend) {
   chosen_backend().store(backend);
+}
+
+CudaKernels parse_cuda_kernels(const std::string& name) {
+  if (name == "off") {
+    return CudaKernels::off;
+  }
+  if (name == "auto") {
+    return CudaKernels::automatic;
+  }
+  TORCH_CHECK(name == "general", "dba::parse_cuda_kernels: name must be off, auto or general, got \"", name, "\"");
+  return CudaKernels::general;
+}
+
+std::string to_string(CudaKernels kernels) {
+  return kernels == CudaKernels::off ? "off" : kernels == CudaKernels::automatic ? "auto" : "general";
 }
 
 Backend parse_backend(const std::string& name) {

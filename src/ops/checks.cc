@@ -153,6 +153,12 @@ void check_score_rows(const char* function, const ScoreRows& rows, const at::Ten
               ": linear must be between 0 and the ", each + shared, " score rows, got ", rows.linear);
 }
 
+void check_compress(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout) {
+  check_tokens("compress", "x", x, sequences);
+  check_score_rows("compress", rows, x, sequences.count());
+  check_dropout("compress", dropout, x.device());
+}
+
 void check_restore(const char* function, const at::Tensor& x, const Sequences& sequences, const at::Tensor& rows,
                    const at::Tensor& bias, const at::Tensor& m, const at::Tensor& out_bias, int64_t heads) {
   check_tokens(function, "x", x, sequences);

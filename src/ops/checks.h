@@ -31,6 +31,8 @@ void check_shape(const char* function, const char* argument, const at::Tensor& t
 void check_heads(const char* function, int64_t heads, const char* argument, int64_t size);
 void check_dropout(const char* function, const Dropout& dropout, at::Device device);
 
+/// Everything that compress is given.
+void check_compress(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout);
 void check_score_rows(const char* function, const ScoreRows& rows, const at::Tensor& x, int64_t batch);
 void check_restore(const char* function, const at::Tensor& x, const Sequences& sequences, const at::Tensor& rows,
                    const at::Tensor& bias, const at::Tensor& m, const at::Tensor& out_bias, int64_t heads);

@@ -16,12 +16,6 @@ namespace {
 
 using at::Tensor;
 
-void check(const Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout) {
-  check_tokens("compress", "x", x, sequences);
-  check_score_rows("compress", rows, x, sequences.count());
-  check_dropout("compress", dropout, x.device());
-}
-
 std::tuple<Tensor, Tensor, Tensor> compress_kernel(const Tensor& x, const Tensor& begin, const Tensor& end,
                                                    const Optional& each, const Optional& each_bias,
                                                    const Optional& shared, const Optional& shared_bias, int64_t linear,
@@ -30,7 +24,7 @@ std::tuple<Tensor, Tensor, Tensor> compress_kernel(const Tensor& x, const Tensor
   const auto sequences = sequences_of(x, begin, end);
   const auto rows = score_rows(each, each_bias, shared, shared_bias, linear);
   const auto dropout = dropout_of(p, rng);
-  check(x, sequences, rows, dropout);
+  check_compress(x, sequences, rows, dropout);
   require_reference_allowed("compress", x);
   const auto summary = reference::compress(x, sequences, rows, dropout);
   return {summary.c, summary.r, summary.lse};
@@ -41,7 +35,7 @@ std::tuple<Tensor, Tensor, Tensor> compress_meta(const Tensor& x, const Tensor& 
                                                  const Optional& shared, const Optional& shared_bias, int64_t linear,
                                                  double p, const Optional& rng) {
   const auto rows = score_rows(each, each_bias, shared, shared_bias, linear);
-  check(x, sequences_of(x, begin, end), rows, dropout_of(p, rng));
+  check_compress(x, sequences_of(x, begin, end), rows, dropout_of(p, rng));
   const auto batch = begin.size(0);
   const auto count = (rows.each.defined() ? rows.each.size(1) : 0) + (rows.shared.defined() ? rows.shared.size(0) : 0);
   const auto options = x.options().dtype(accumulation_type(x.scalar_type()));

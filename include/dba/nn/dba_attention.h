@@ -9,10 +9,19 @@
 
 namespace dba {
 
-/// The order of the products. Both compute the same function.
-///   two_pass  compress, core, restore: linear memory traffic, no (n × anything) tensor is stored
-///   direct    the equations as written, on a padded batch: for comparison and for gradients of gradients
-enum class Order { two_pass, direct };
+/// The order of the products. All compute the same function.
+///   two_pass   compress, core, restore: linear memory traffic, no (n × anything) tensor is stored
+///   projected  queries and keys of all tokens first, then attention with Z as the queries: fewer operations where
+///              heads and slots are many and tokens narrow. With dropout, whose masks belong to the two passes, and
+///              under autocast it is two_pass
+///   direct     the equations as written, on a padded batch: for comparison and for gradients of gradients
+///   automatic  whichever of them the planner expects to be fastest for the shape; `dba plan` explains its choice
+/// Cross-attention and compressors know two_pass and direct; the other two mean two_pass there.
+enum class Order { two_pass, projected, direct, automatic };
+
+/// "two_pass", "projected", "direct", "auto".
+Order parse_order(const std::string& name);
+std::string to_string(Order order);
 
 struct DBAttentionOptions {
   DBAttentionOptions(int64_t d, int64_t heads) : d_(d), heads_(heads) {}

@@ -59,6 +59,7 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
   TokenNorm ffn_norm{nullptr};
 
  private:
+  /// Without the bias of linear_2, which joins where the residual is added.
   at::Tensor feed_forward(const at::Tensor& x);
 };
 TORCH_MODULE(ResidualBlock);

@@ -1,0 +1,328 @@
+#include "cli/bench.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/measure.h"
+#include "bench/report.h"
+#include "cli/exit_status.h"
+#include "cli/machine.h"
+#include "dba/bytes/atomic_write.h"
+#include "dba/run/progress.h"
+#include "dba/run/signals.h"
+
+namespace dba::cli {
+namespace {
+
+using bench::Kind;
+
+constexpr const char* kStandardOutput = "-";
+
+struct Arguments {
+  std::vector<std::string> methods;
+  std::vector<std::string> baselines;
+  std::vector<std::int64_t> lengths;
+  std::int64_t batch = 0;
+  std::int64_t tokens = 0;
+  std::vector<std::string> dtypes = {"float32"};
+  std::vector<int> threads = {0};
+  std::string device = "cpu";
+  std::string passes = "both";
+  std::string caches = "warm";
+  std::string slots = "shared";
+  bench::Sizes sizes;
+  std::int64_t repeats = 20;
+  double seconds = 1.0;
+  std::string json;
+  std::string csv;
+  bool quiet = false;
+};
+
+/// What is measured where nothing else is asked for.
+void fill_defaults(Arguments& arguments, Kind kind, bool on_gpu) {
+  if (arguments.methods.empty()) {
+    arguments.methods = on_gpu
+                            ? std::vector<std::string>{"softmax:flash", "softmax:cudnn", "dba", "dba:released"}
+                            : std::vector<std::string>{"softmax", "dba:direct", "dba:reference", "dba", "dba:released"};
+    if (kind != Kind::layer && !on_gpu) {
+      arguments.methods = {"softmax", "dba:reference", "dba"};
+    }
+  }
+  if (arguments.baselines.empty()) {
+    for (const auto& method : arguments.methods) {
+      if (method.rfind("softmax", 0) == 0) {
+        arguments.baselines.push_back(method);
+      }
+    }
+  }
+  if (kind == Kind::train_step) {
+    if (arguments.lengths.empty()) {
+      arguments.lengths = {on_gpu ? 4096 : 1024};
+    }
+    if (arguments.batch == 0 && arguments.tokens == 0) {
+      arguments.batch = on_gpu ? 32 : 2;
+    }
+  }
+  if (arguments.lengths.empty()) {
+    arguments.lengths = on_gpu ? std::vector<std::int64_t>{256, 1024, 4096, 16384, 65536}
+                               : std::vector<std::int64_t>{128, 512, 1024, 4096, 16384};
+  }
+  if (arguments.batch == 0 && arguments.tokens == 0) {
+    arguments.tokens = on_gpu ? 131072 : 8192;
+  }
+}
+
+at::Device parse_device(const std::string& name) {
+  at::Device device(at::kCPU);
+  try {
+    device = at::Device(name);
+  } catch (const c10::Error&) {
+    throw CLI::ValidationError("--device", "must be cpu, cuda or cuda:1, got \"" + name + "\"");
+  }
+  if (!device.is_cpu() && !device.is_cuda()) {
+    throw CLI::ValidationError("--device", "must be cpu, cuda or cuda:1, got \"" + name + "\"");
+  }
+  if (device.is_cuda() && !at::globalContext().hasCUDA()) {
+    throw std::runtime_error("bench: --device " + name +
+                             ": torch finds no CUDA GPU that it can use; `dba info` says more");
+  }
+  return device;
+}
+
+std::vector<bench::Pass> parse_passes(const std::string& name) {
+  if (name == "forward") {
+    return {bench::Pass::forward};
+  }
+  if (name == "forward+backward") {
+    return {bench::Pass::forward_backward};
+  }
+  return {bench::Pass::forward, bench::Pass::forward_backward};
+}
+
+std::vector<bench::Cache> parse_caches(const std::string& name) {
+  if (name == "both") {
+    return {bench::Cache::warm, bench::Cache::cold};
+  }
+  return {name == "cold" ? bench::Cache::cold : bench::Cache::warm};
+}
+
+/// The settings, and sentences on what could not be understood. What is left is measured all the same.
+struct Plan {
+  bench::Settings settings;
+  std::vector<std::string> complaints;
+};
+
+Plan plan_of(Arguments arguments, Kind kind) {
+  Plan plan;
+  auto& settings = plan.settings;
+  settings.device = parse_device(arguments.device);
+  fill_defaults(arguments, kind, settings.device.is_cuda());
+  settings.kind = kind;
+  settings.sizes = arguments.sizes;
+  settings.sizes.slots_per_sequence = arguments.slots == "each";
+  if (settings.sizes.d % settings.sizes.heads != 0) {
+    throw CLI::ValidationError("--heads", "must divide --d, got " + std::to_string(settings.sizes.heads) + " and " +
+                                              std::to_string(settings.sizes.d));
+  }
+  settings.repeats = arguments.repeats;
+  settings.seconds = arguments.seconds;
+  settings.passes = kind == Kind::train_step ? std::vector{bench::Pass::step} : parse_passes(arguments.passes);
+  settings.caches = parse_caches(arguments.caches);
+
+  const auto add_method = [&](const std::string& name) {
+    const auto same = [&](const bench::Method& method) { return method.name == name; };
+    if (std::any_of(settings.methods.begin(), settings.methods.end(), same)) {
+      return true;
+    }
+    try {
+      settings.methods.push_back(bench::parse_method(name));
+      return true;
+    } catch (const std::invalid_argument& error) {
+      plan.complaints.emplace_back(error.what());
+      return false;
+    }
+  };
+  for (const auto& name : arguments.baselines) {
+    if (add_method(name)) {
+      settings.baselines.push_back(name);
+    }
+  }
+  for (const auto& name : arguments.methods) {
+    add_method(name);
+  }
+  std::vector<bench::Precision> precisions;
+  for (const auto& name : arguments.dtypes) {
+    try {
+      precisions.push_back(bench::parse_precision(name));
+    } catch (const std::invalid_argument& error) {
+      plan.complaints.emplace_back(error.what());
+    }
+  }
+  for (const int threads : arguments.threads) {
+    for (const auto precision : precisions) {
+      for (const auto length : arguments.lengths) {
+        const auto batch = arguments.batch > 0 ? arguments.batch : std::max<std::int64_t>(1, arguments.tokens / length);
+        settings.cases.push_back({length, batch, precision, threads > 0 ? threads : at::get_num_threads()});
+      }
+    }
+  }
+  return plan;
+}
+
+void write(const std::string& file, const std::string& text) {
+  if (file == kStandardOutput) {
+    std::cout << text << std::flush;
+  } else {
+    bytes::atomic_write(file, [&](bytes::OutputFile& output) { output.write(std::as_bytes(std::span(text))); });
+  }
+}
+
+void run_bench(const Arguments& arguments, Kind kind) {
+  const auto plan = plan_of(arguments, kind);
+  for (const auto& complaint : plan.complaints) {
+    std::cerr << "dba: bench: " << complaint << "\n";
+  }
+  const auto& settings = plan.settings;
+  if (settings.methods.empty() || settings.cases.empty()) {
+    throw ExitStatus{kUsage};
+  }
+  const run::StopSignals signals;
+  run::Progress::Options look;
+  look.quiet = arguments.quiet;
+  run::Progress progress(0,
+                         static_cast<std::int64_t>(settings.cases.size() * settings.methods.size() *
+                                                   settings.passes.size() * settings.caches.size()),
+                         look);
+  bench::Watcher watcher;
+  watcher.progress = [&](std::int64_t done, std::int64_t) { progress.update(done); };
+  watcher.say = [&](const std::string& sentence) { progress.message(sentence); };
+  watcher.stop = [] { return run::StopSignals::received() != 0; };
+
+  bench::Report report;
+  report.machine = describe_machine(settings.device);
+  report.settings = settings;
+  report.results = bench::measure(settings, watcher);
+  report.complete = run::StopSignals::received() == 0;
+  progress.finish();
+
+  if (arguments.json != kStandardOutput && arguments.csv != kStandardOutput) {
+    std::cout << bench::to_text(report) << std::flush;
+  }
+  if (!arguments.json.empty()) {
+    write(arguments.json, bench::to_json(report));
+  }
+  if (!arguments.csv.empty()) {
+    write(arguments.csv, bench::to_csv(report));
+  }
+  if (!report.complete) {
+    throw ExitStatus{run::StopSignals::exit_code(run::StopSignals::received())};
+  }
+  const bool bad = std::any_of(report.results.begin(), report.results.end(), [](const bench::Result& result) {
+    return result.status == bench::Status::wrong || result.status == bench::Status::failed;
+  });
+  if (bad || !plan.complaints.empty()) {
+    throw ExitStatus{kFailed};
+  }
+}
+
+void add_kind(CLI::App& parent, Kind kind, const std::string& help, const std::string& footer) {
+  auto* command = parent.add_subcommand(bench::to_string(kind), help);
+  command->footer(footer);
+  auto arguments = std::make_shared<Arguments>();
+  auto& a = *arguments;
+  command->add_option("--methods", a.methods, "names with variants, as in softmax:flash,dba,dba:released:reference")
+      ->delimiter(',');
+  command->add_option("--baseline", a.baselines, "methods to set the others against; default: the softmax ones")
+      ->delimiter(',');
+  command->add_option("--lengths", a.lengths, "tokens of a sequence")->delimiter(',')->check(CLI::PositiveNumber);
+  auto* batch = command->add_option("--batch", a.batch, "sequences")->check(CLI::PositiveNumber);
+  command->add_option("--tokens", a.tokens, "tokens in all, instead of --batch; a longer sequence stands alone")
+      ->check(CLI::PositiveNumber)
+      ->excludes(batch);
+  command->add_option("--dtype", a.dtypes, "float32, float64, bfloat16, float16 or autocast (bfloat16)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--device", a.device, "cpu, cuda or cuda:1")->capture_default_str();
+  command->add_option("--threads", a.threads, "of the CPU; 0: as torch has chosen")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  const auto size = [&](const char* name, std::int64_t& value, const char* meaning) {
+    command->add_option(name, value, meaning)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  size("--d", a.sizes.d, "width of a token");
+  size("--heads", a.sizes.heads, "heads");
+  size("--d-p", a.sizes.d_p, "slots per head");
+  size("--d-in", a.sizes.d_in, "width of the compressed queries and keys, over all heads");
+  command->add_option("--dropout", a.sizes.dropout, "of training; forward alone has none")
+      ->check(CLI::Range(0.0, 0.99))
+      ->capture_default_str();
+  if (kind == Kind::layer) {
+    command->add_option("--slots", a.slots, "one Z for all sequences, or one for each as in later layers of a stack")
+        ->check(CLI::IsMember({"shared", "each"}))
+        ->capture_default_str();
+  } else {
+    size("--d-ffn", a.sizes.d_ffn, "width of the feed-forward network");
+    size("--depth", a.sizes.depth, "layers");
+  }
+  if (kind != Kind::train_step) {
+    command->add_option("--pass", a.passes, "what is timed")
+        ->check(CLI::IsMember({"forward", "forward+backward", "both"}))
+        ->capture_default_str();
+  }
+  command->add_option("--cache", a.caches, "warm: call after call; cold: other memory fills the caches before each")
+      ->check(CLI::IsMember({"warm", "cold", "both"}))
+      ->capture_default_str();
+  command->add_option("--repeats", a.repeats, "samples of a figure, at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seconds", a.seconds, "spent on a figure, about; three samples are taken in any case")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--json", a.json, "write JSON to this file, or without one to standard output")
+      ->expected(0, 1)
+      ->default_str(kStandardOutput);
+  command->add_option("--csv", a.csv, "write CSV likewise")->expected(0, 1)->default_str(kStandardOutput);
+  command->add_flag("--quiet", a.quiet, "no progress and no remarks");
+  command->callback([arguments, kind] { run_bench(*arguments, kind); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Time attention against softmax attention, after checking the numbers");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  dba bench layer                                   the standard table of this machine's CPU\n"
+      "  dba bench layer --device cuda --dtype bfloat16\n"
+      "  dba bench encoder --lengths 1024 --json result.json\n"
+      "  dba bench train-step --device cuda --dtype autocast\n"
+      "docs/benchmarks.md says how the figures are taken and what the columns mean.\n"
+      "Exit status: 0 done, 1 a method is unknown, wrong or cannot run, 2 wrong usage, 130 or 143 after a signal.");
+  add_kind(*command, Kind::layer, "One attention layer, its projections included",
+           "Examples:\n"
+           "  dba bench layer --methods softmax,dba --lengths 1024,4096 --tokens 8192\n"
+           "  dba bench layer --methods dba:direct,dba:reference,dba --baseline dba:direct --cache both\n"
+           "  dba bench layer --device cuda --dtype bfloat16 --methods softmax:flash,softmax:cudnn,dba,dba:released\n"
+           "  dba bench layer --csv table.csv --json table.json");
+  add_kind(*command, Kind::encoder, "A stack of encoder layers: attention, feed-forward network, residuals, norms",
+           "Examples:\n"
+           "  dba bench encoder --depth 2 --lengths 512,2048 --methods softmax,dba\n"
+           "  dba bench encoder --device cuda --dtype autocast --dropout 0.1");
+  add_kind(*command, Kind::train_step, "Forward, loss, backward and optimiser step of a classifier",
+           "Examples:\n"
+           "  dba bench train-step --lengths 1024 --batch 4 --methods softmax,dba\n"
+           "  dba bench train-step --device cuda --dtype bfloat16,autocast");
+}
+
+}  // namespace dba::cli

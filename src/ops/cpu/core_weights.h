@@ -1,0 +1,147 @@
+#pragma once
+
+#include <vector>
+
+#include "dba/ops.h"
+#include "ops/cpu/scratch.h"
+
+namespace dba::ops::cpu {
+
+/// A linear layer (H·w, in) packed head by head. Its bias is one more input, which is 1 for ordinary rows and r for
+/// summaries: W(X Pᵀ + 1 bᵀ) = [W X, r] [P, b]ᵀ.
+template <class T>
+class HeadLinear {
+ public:
+  HeadLinear() = default;
+  HeadLinear(const Kernels<T>& kernels, const at::Tensor& weight, const at::Tensor& bias, int64_t heads, bool plain,
+             Scratch& scratch)
+      : inputs_(weight.size(1)), width_(weight.size(0) / heads), has_bias_(bias.defined()) {
+    constexpr auto type = c10::CppTypeToScalarType<T>::value;
+    const auto rows = weight.to(type).contiguous();
+    const auto terms = has_bias_ ? bias.to(type).contiguous() : bias;
+    for (int64_t head = 0; head < heads; ++head) {
+      const T* const from = rows.template const_data_ptr<T>() + head * width_ * inputs_;
+      const T* const term = has_bias_ ? terms.template const_data_ptr<T>() + head * width_ : nullptr;
+      const auto transposed = scratch.panels(kernels, extended_inputs(), width_);
+      kernels.pack_transposed(from, inputs_, transposed, width_, inputs_);
+      if (has_bias_) {
+        kernels.pack(term, width_, from_row(transposed, inputs_), 1, width_);
+      }
+      transposed_.push_back(fixed(transposed));
+      if (plain) {
+        plain_.push_back(right_factor(kernels, from, inputs_, width_, inputs_,
+                                      right_factor_scratch(kernels, width_, inputs_, scratch)));
+        if (has_bias_) {
+          const auto column = scratch.panels(kernels, width_, 1);
+          kernels.pack_transposed(term, width_, column, 1, width_);
+          bias_column_.push_back(fixed(column));
+        }
+      }
+    }
+    rows_ = rows;
+  }
+
+  /// (inputs and bias × w) and (w × inputs).
+  Panels<const T> transposed(int64_t head) const {
+    return transposed_[static_cast<size_t>(head)];
+  }
+  Panels<const T> plain(int64_t head) const {
+    return plain_[static_cast<size_t>(head)];
+  }
+  int64_t inputs() const {
+    return inputs_;
+  }
+  int64_t extended_inputs() const {
+    return inputs_ + (has_bias_ ? 1 : 0);
+  }
+  int64_t width() const {
+    return width_;
+  }
+  /// (w × 1)
+  Panels<const T> bias_column(int64_t head) const {
+    return bias_column_[static_cast<size_t>(head)];
+  }
+  bool has_bias() const {
+    return has_bias_;
+  }
+
+ private:
+  int64_t inputs_ = 0;
+  int64_t width_ = 0;
+  bool has_bias_ = false;
+  at::Tensor rows_;  // kept for `plain`
+  std::vector<Panels<const T>> transposed_, plain_, bias_column_;
+};
+
+/// Everything `core` multiplies with, packed once for all sequences.
+template <class T>
+struct PackedCore {
+  PackedCore(const Kernels<T>& kernels, const CoreWeights& weights, int64_t heads_, int64_t rows, int64_t width,
+             bool backward)
+      : heads(heads_),
+        released(weights.compress_weight.defined()),
+        cross(weights.other.defined()),
+        groups(released || cross ? 1 : 3),
+        d_p(rows / (groups * heads_)),
+        d(width) {
+    const auto linear = [&](const at::Tensor& weight, const at::Tensor& bias) {
+      return HeadLinear<T>(kernels, weight, bias, heads, backward, scratch);
+    };
+    constexpr auto type = c10::CppTypeToScalarType<T>::value;
+    first = released ? linear(weights.compress_weight, weights.compress_bias)
+                     : linear(weights.query_weight, weights.query_bias);
+    if (released) {
+      query = linear(weights.query_weight, weights.query_bias);
+      norm_weight = weights.norm_weight.to(type).contiguous();
+      norm_bias = weights.norm_bias.to(type).contiguous();
+    }
+    key = linear(weights.key_weight, weights.key_bias);
+    value = linear(weights.value_weight, weights.value_bias);
+    other = cross ? weights.other.to(type).contiguous() : at::Tensor();
+    out = weights.out_weight.to(type).contiguous();
+    d_out = out.size(0);
+    has_width = weights.width.defined();
+    e = has_width ? weights.width.size(2) : key.width();
+    const auto of_width = has_width ? weights.width.to(type).contiguous() : at::Tensor();
+    for (int64_t head = 0; head < heads; ++head) {
+      const T* const columns = out.template const_data_ptr<T>() + head * value.width();
+      const auto transposed = scratch.panels(kernels, value.width(), d_out);
+      kernels.pack_transposed(columns, out.size(1), transposed, d_out, value.width());
+      out_transposed.push_back(fixed(transposed));
+      if (backward) {
+        out_plain.push_back(right_factor(kernels, columns, out.size(1), d_out, value.width(),
+                                         right_factor_scratch(kernels, d_out, value.width(), scratch)));
+      }
+      if (has_width) {
+        const auto r = of_width.template const_data_ptr<T>() + head * key.width() * e;
+        const auto plain = scratch.panels(kernels, key.width(), e);
+        kernels.pack(r, e, plain, key.width(), e);
+        width_plain.push_back(fixed(plain));
+        if (backward) {
+          const auto r_transposed = scratch.panels(kernels, e, key.width());
+          kernels.pack_transposed(r, e, r_transposed, key.width(), e);
+          width_transposed.push_back(fixed(r_transposed));
+        }
+      }
+    }
+  }
+
+  /// Whether keys and values are projected from rows of the layer's own width, not from summaries.
+  bool from_source() const {
+    return released || cross;
+  }
+
+  Scratch scratch;
+  int64_t heads;
+  bool released, cross;
+  int64_t groups, d_p, d;
+  int64_t d_out = 0, e = 0;
+  bool has_width = false;
+  HeadLinear<T> first;              // of group 0: W_Q in form paper, P_v in form released
+  HeadLinear<T> query, key, value;  // query in form released only
+  at::Tensor norm_weight, norm_bias, other, out;
+  std::vector<Panels<const T>> out_transposed, out_plain;      // (g × d_out), (d_out × g)
+  std::vector<Panels<const T>> width_plain, width_transposed;  // (w × e), (e × w)
+};
+
+}  // namespace dba::ops::cpu

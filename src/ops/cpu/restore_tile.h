@@ -1,0 +1,70 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/cpu/mask_source.h"
+#include "ops/cpu/row_groups.h"
+#include "ops/cpu/token_matrix.h"
+#include "ops/cpu/work_plan.h"
+
+namespace dba::ops::cpu {
+
+/// Restore's weights, tile by tile: what its forward and both passes of its backward begin with.
+template <class T>
+class RestoreTile {
+ public:
+  RestoreTile(const Kernels<T>& kernels, const RowGroup<T>& group, int64_t heads, bool linear,
+              const MaskSource<T>& masks, bool plain, Scratch& scratch)
+      : kernels_(kernels),
+        rows_(kernels, group, plain, scratch),
+        heads_(heads),
+        linear_(linear),
+        masks_(masks),
+        weights_(scratch.panels(kernels, kTile, group.count + 1)),
+        mask_(scratch.panels(kernels, masks.active() ? kTile : 0, group.count)),
+        bias_(scratch.zeros<T>(padded_columns(kernels, group.count))) {}
+
+  void prepare(int64_t sequence) {
+    rows_.prepare(sequence);
+    rows_.group().put_bias(sequence, bias_);
+  }
+  /// The weights of a tile of tokens, times their mask where `dropped`; the mask is drawn either way.
+  void weigh(const Segment& segment, Panels<const T> tile, int64_t first, int64_t tokens, bool dropped) {
+    const auto slots = this->slots();
+    kernels_.multiply(tile, rows_.transposed(), weights_, tokens, slots, rows_.group().rows.size(-1), /*add=*/false);
+    drawn_ = masks_.draw(kernels_, mask_, segment.sequence, segment.first_token + first, tokens, 0, slots);
+    kernels_.restore_weights(weights_, dropped ? drawn_ : kNothing<T>, bias_, heads_, linear_, tokens, slots);
+  }
+  /// A gradient of the weights after dropout becomes that of the scores; `weigh` came first, not dropped.
+  void differentiate(Panels<T> gradient, int64_t tokens) const {
+    kernels_.restore_gradient(fixed(weights_), drawn_, gradient, heads_, linear_, tokens, slots());
+  }
+  /// One more column of weights, all 1, for a right factor with a bias as its last row.
+  void append_ones(int64_t tokens) {
+    T* const column = weights_.entries + slots() / kernels_.panel * weights_.stride + slots() % kernels_.panel;
+    for (int64_t t = 0; t < tokens; ++t) {
+      column[t * kernels_.panel] = T(1);
+    }
+  }
+  Panels<const T> weights() const {
+    return fixed(weights_);
+  }
+  int64_t slots() const {
+    return rows_.group().count;
+  }
+  const PackedRows<T>& rows() const {
+    return rows_;
+  }
+
+ private:
+  const Kernels<T>& kernels_;
+  PackedRows<T> rows_;
+  int64_t heads_;
+  bool linear_;
+  const MaskSource<T>& masks_;
+  Panels<T> weights_, mask_;
+  Panels<const T> drawn_ = kNothing<T>;
+  T* bias_;
+};
+
+}  // namespace dba::ops::cpu

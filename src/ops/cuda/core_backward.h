@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "ops/cuda/core_call.h"
+#include "ops/reference/reference.h"
+
+namespace dba::ops::cuda {
+
+/// q, k, v of form `released`, before the attention between slots; `compressed` is written on the way. Two launches;
+/// the first makes the product `beside` as well.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> project_released(const CoreCall& call, const CoreDevice& device,
+                                                                const at::Tensor& compressed,
+                                                                const std::optional<Product>& beside = {});
+
+/// dm and dcompressed may be undefined: zero. Three launches in form `paper`, five in form `released`.
+reference::CoreGradients core_backward(const CoreCall& call, const CoreDevice& device, const at::Tensor& dm,
+                                       const at::Tensor& dcompressed);
+
+}  // namespace dba::ops::cuda

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/cuda/passes.h"
+
+namespace dba::ops::cuda::general {
+
+/// to (count) float16 or bfloat16 = from (count), rounded.
+cudaError_t round_to_elements(void* to, const float* from, int64_t count, Element element, cudaStream_t stream);
+
+}  // namespace dba::ops::cuda::general

@@ -1,0 +1,184 @@
+#include "ops/cuda/general.h"
+#include "ops/cuda/general_scores.cuh"
+
+namespace dba::ops::cuda::general {
+namespace {
+
+struct RestorePlan {
+  HeadBlocks heads;
+  int chunks = 0;  // of the output's width
+  bool x_aligned = false, rows_aligned = false, m_aligned = false, y_aligned = false;
+  Dropping dropping;
+};
+
+template <class Math, int kWidth>
+struct RestoreMemory {
+  using E = typename Math::Element;
+  static constexpr int kWeightStride = row_stride<E>(kBlockColumns);
+
+  alignas(16) E stream[ScoreStream<Math>::kElements];
+  E mix[kTileRows * row_stride<E>(kWidth)];  // rows of M, and at the end the tile of Y
+  E weights[kTileRows * kWeightStride];
+  ScoreColumns columns;
+  KeepBits<kTileRows, kBlockColumns> keep;
+  bool owned[kTileRows];
+};
+
+/// A block: 64 rows and one chunk of Y's columns. Sequences that share the rows add to the same accumulators, each to
+/// its own tokens.
+template <class Math, int kWidth>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(RestoreArguments given, RestorePlan plan) {
+  using E = typename Math::Element;
+  extern __shared__ __align__(16) char shared[];
+  using Memory = RestoreMemory<Math, kWidth>;
+  auto& memory = *reinterpret_cast<Memory*>(shared);
+  const ScoreStream<Math> stream{memory.stream};
+
+  const int own = static_cast<int>(blockIdx.x) % plan.chunks;
+  const int64_t lo = static_cast<int64_t>(blockIdx.x) / plan.chunks * kTileRows;
+  const int64_t hi = min(given.x.rows, lo + kTileRows);
+  const int width = given.x.width, slots = row_count(given.rows);
+  const int own_width = min(kWidth, given.out_width - own * kWidth);
+  const int octets = plan.heads.columns / 8;
+  const auto* x = static_cast<const E*>(given.x.data);
+  const int t = lane_index() & 3;
+  const int row0 = 16 * warp_index() + (lane_index() >> 2);
+
+  if (threadIdx.x < kTileRows) {
+    memory.owned[threadIdx.x] = false;
+  }
+  BlockAccumulators<Math, kWidth> acc;
+  clear(acc.values);
+  __syncthreads();
+  for_each_segment(given.bounds, lo, hi, [&](const Segment& segment) {
+    const auto first = static_cast<int>(segment.first - lo), after = static_cast<int>(segment.after - lo);
+    const auto inside = [&](int r) { return r >= first && r < after; };
+    if (threadIdx.x < kTileRows && inside(static_cast<int>(threadIdx.x))) {
+      memory.owned[threadIdx.x] = true;
+    }
+    const StridedRows<E> tokens{
+        .row = x + lo * given.x.stride, .stride = given.x.stride, .first = first, .after = after};
+    const E* rows = score_row<E>(given.rows, width, segment.sequence, 0);
+    const auto slot_of = [&](int r) -> const E* {
+      const int slot = memory.columns.slot[r];
+      return slot < 0 ? nullptr : rows + static_cast<int64_t>(slot) * width;
+    };
+    const float* m = given.m + segment.sequence * slots * given.out_width + own * kWidth;
+    const auto mix_of = [&](int r) -> const float* {
+      const int slot = memory.columns.slot[r];
+      return slot < 0 ? nullptr : m + static_cast<int64_t>(slot) * given.out_width;
+    };
+    float scores[1][8][4];
+    // The biased scores of one block of columns; the barriers within also free what the block before used.
+    const auto compute_scores = [&](int unit, int block, bool with_weights) {
+      __syncthreads();
+      memory.columns.fill(plan.heads, unit, block, given.rows, segment.sequence, given.linear);
+      __syncthreads();
+      stream.begin(width, tokens, plan.x_aligned, slot_of, plan.rows_aligned);
+      if (with_weights) {
+        load_tile<Math, kBlockColumns, kWidth>(memory.mix, ScatteredRows(mix_of), own_width, plan.m_aligned);
+        if (sizeof(E) == sizeof(float)) {
+          commit_copies();
+        }
+        if (plan.dropping.rng != nullptr) {
+          memory.keep.draw(plan.dropping, kRestoreSite, segment.sequence, segment.first - segment.begin,
+                           [&](int column) { return memory.columns.slot[column]; });
+        }
+      }
+      stream.sum(scores, width, tokens, plan.x_aligned, slot_of, plan.rows_aligned);
+      await_copies<0>();
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scores[0][n][i] += memory.columns.bias[8 * n + 2 * t + i % 2];
+        }
+      }
+    };
+
+    for (int unit = 0; unit < plan.heads.units; ++unit) {
+      using Softmax = HeadSoftmax<Math, false>;
+      typename Softmax::Carried carried[2];
+      const int blocks = plan.heads.blocks_per_head, steps = blocks * plan.heads.passes(given.linear);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        const bool last_pass = step >= steps - blocks;
+        compute_scores(unit, step % blocks, last_pass);
+        Softmax softmax[2] = {Softmax(carried[0]), Softmax(carried[1])};
+        if (!given.linear && step < blocks) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            softmax[half].add(
+                octets, [&](int n, int e) { return scores[0][n][2 * half + e]; }, [](int, int) { return 0.0f; });
+          }
+          if (step == blocks - 1) {
+            softmax[0].finish();
+            softmax[1].finish();
+          }
+          carried[0] = softmax[0].carried();
+          carried[1] = softmax[1].carried();
+        }
+        if (!last_pass) {
+          continue;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = row0 + 8 * half;
+#pragma unroll
+          for (int n = 0; n < 8; ++n) {
+            float weight[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              const float score = scores[0][n][2 * half + e];
+              weight[e] = given.linear ? score : softmax[half].exponential(score, n) * softmax[half].sum[n];
+              if (!inside(row)) {
+                weight[e] = 0.0f;
+              } else if (plan.dropping.rng != nullptr) {
+                weight[e] = memory.keep.kept(8 * n + 2 * t + e, row - first) ? weight[e] * plan.dropping.scale : 0.0f;
+              }
+            }
+            store_pair(memory.weights + row * Memory::kWeightStride + 8 * n + 2 * t, weight[0], weight[1]);
+          }
+        }
+        __syncthreads();
+        acc.template add_product<Contiguous::depth>(memory.weights, Memory::kWeightStride, memory.mix, own_width,
+                                                    kBlockColumns);
+      }
+    }
+  });
+
+  __syncthreads();
+  acc.for_each_pair(own_width, [&](int row, int column, float first, float second) {
+    if (given.out_bias != nullptr && memory.owned[row]) {
+      const float* bias = given.out_bias + own * kWidth + column;
+      first += bias[0];
+      second += column + 1 < own_width ? bias[1] : 0.0f;
+    }
+    store_pair(memory.mix + row * row_stride<E>(kWidth) + column, first, second);
+  });
+  __syncthreads();
+  store_tile<E, kWidth>(static_cast<E*>(given.y) + lo * given.out_width + own * kWidth, given.out_width, memory.mix,
+                        static_cast<int>(hi - lo), own_width, plan.y_aligned);
+}
+
+}  // namespace
+
+cudaError_t restore(const RestoreArguments& arguments, cudaStream_t stream) {
+  const size_t size = element_bytes(arguments.element);
+  RestorePlan plan;
+  plan.heads = HeadBlocks(row_count(arguments.rows), arguments.heads);
+  plan.chunks = chunks_of(arguments.out_width, tile_width(arguments.element, arguments.out_width));
+  plan.x_aligned = aligned_rows(arguments.x.data, arguments.x.stride, size);
+  plan.rows_aligned = aligned_rows(arguments.rows, arguments.x.width, size);
+  plan.m_aligned = aligned_rows(arguments.m, arguments.out_width, sizeof(float));
+  plan.y_aligned = aligned_rows(arguments.y, arguments.out_width, size);
+  plan.dropping = dropping(arguments.dropout);
+  return with_arithmetic(arguments.element, arguments.tf32, arguments.out_width, [&](auto math, auto width) {
+    using Math = decltype(math);
+    constexpr int kWidth = decltype(width)::value;
+    return launch_kernel(restore_kernel<Math, kWidth>, (arguments.x.rows + kTileRows - 1) / kTileRows * plan.chunks,
+                         kThreads, static_cast<int>(sizeof(RestoreMemory<Math, kWidth>)), stream, arguments, plan);
+  });
+}
+
+}  // namespace dba::ops::cuda::general

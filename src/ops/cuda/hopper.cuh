@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+/// Hopper's shared-memory machinery: barriers that count bytes, bulk tensor copies, descriptors of swizzled tiles.
+///
+/// Tiles lie in panels of 64 elements (128 bytes) a row. Inside a panel the 16-byte chunks of a row are permuted by the
+/// row's number (chunk ^ row % 8), as the copy engine writes them and the tensor cores read them with 128-byte swizzle.
+namespace dba::ops::cuda {
+
+constexpr int kPanelColumns = 64;
+constexpr int kPanelRowBytes = 128;
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// Byte offset of 16-byte chunk `chunk` (0 … 7) of row `row` in a panel.
+__device__ inline uint32_t swizzled(int row, int chunk) {
+  return static_cast<uint32_t>(row * kPanelRowBytes + ((chunk ^ (row & 7)) << 4));
+}
+
+/// A tile whose rows are indexed by rows or columns of the product and whose row runs along K.
+__device__ inline uint64_t descriptor_along_k(uint32_t address) {
+  constexpr uint64_t kGroup = 1024 >> 4;  // eight rows
+  return (uint64_t{1} << 62) | (kGroup << 32) | (uint64_t{1} << 16) | ((address & 0x3FFFF) >> 4);
+}
+
+/// A tile whose rows are indexed by K and whose row runs along the product's rows or columns; panels of 64 of these
+/// are `panel_bytes` apart.
+__device__ inline uint64_t descriptor_along_rows(uint32_t address, uint32_t panel_bytes) {
+  constexpr uint64_t kGroup = 1024 >> 4;
+  return (uint64_t{1} << 62) | (kGroup << 32) | (static_cast<uint64_t>(panel_bytes >> 4) << 16) |
+         ((address & 0x3FFFF) >> 4);
+}
+
+__device__ inline void barrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+
+/// Makes initialised barriers visible to the copy engine.
+__device__ inline void barriers_ready() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+__device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+
+__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+/// Copies the box at (column, row) of the tensor into shared memory; its bytes count on `barrier`.
+__device__ inline void copy_box(void* to, const CUtensorMap* map, int column, int row, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+          shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row)
+      : "memory");
+}
+
+/// The same from matrix `index` of several.
+__device__ inline void copy_box(void* to, const CUtensorMap* map, int column, int row, int index, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(index)
+      : "memory");
+}
+
+__device__ inline void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Ordinary writes to shared memory become visible to tensor cores and copy engine (followed by a barrier).
+__device__ inline void publish_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// A barrier among `threads` threads; id 0 is __syncthreads.
+__device__ inline void named_barrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+template <int kRegisters>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+/// Waits until the kernel before this one in the stream is done and its writes are seen (hopper_launch.h). What comes
+/// before may only read what no kernel under way writes.
+__device__ inline void wait_for_kernel_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/// Lets the next kernel's thread blocks take the places that this one's leave; they wait for its end themselves.
+__device__ inline void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+
+/// Where a ring of stages stands: the stage, and the parity that tells its rounds apart.
+template <int kStages>
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace dba::ops::cuda

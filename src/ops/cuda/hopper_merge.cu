@@ -1,0 +1,163 @@
+#include "ops/cuda/hopper_merge.cuh"
+
+#include <cuda_runtime.h>
+
+#include "ops/cuda/hopper_launch.h"
+
+namespace dba::ops::cuda::hopper {
+namespace {
+
+constexpr int kWarps = 8;
+/// Thread blocks that fill any GPU.
+constexpr int kFullGrid = 1024;
+
+/// The places that hold the parts of one sequence for one block of slots, in order.
+struct Places {
+  int first;  // place of the first part
+  int count;  // 0: nothing to merge
+
+  __device__ int operator[](int part) const {
+    // The first part begins its sequence; the others are the beginnings of their ranges.
+    return part == 0 ? first : first + 2 * part - 1;
+  }
+};
+
+__device__ inline Places places_of(const SlotDivision& division, int block, int begin, int end) {
+  const int length = division.range_rows(block);
+  const int first_range = begin / length;
+  if (end <= begin || cut((first_range + 1) * length, begin) >= end) {
+    return {0, 0};
+  }
+  int last_range = (end - 1) / length;
+  while (cut(last_range * length, begin) >= end) {
+    --last_range;
+  }
+  return {division.first_place(block) + 2 * first_range + 1, last_range - first_range + 1};
+}
+
+/// A thread block (x: sequence, y: share of its rows). kWarpsPerRow warps share a row's parts: many parts, few rows; or
+/// a warp has a row for itself.
+template <int kWarpsPerRow>
+__global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries m) {
+  constexpr int kRowsPerBlock = kWarps / kWarpsPerRow;
+  __shared__ float partial[kWarps][256];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int member = warp % kWarpsPerRow;
+  const int width = m.rows.width;
+  wait_for_kernel_before();
+  const int sequence = static_cast<int>(blockIdx.x);
+  const int begin = static_cast<int>(m.bounds.begin[sequence]);
+  const int end = static_cast<int>(m.bounds.end[sequence]);
+  const bool empty = end <= begin;
+  const auto in_one_range = [&](int length) { return length == 0 || begin / length == (end - 1) / length; };
+  if (!empty && in_one_range(m.division.pair_rows) && in_one_range(m.division.single_rows)) {
+    return;
+  }
+  const int step = kRowsPerBlock * static_cast<int>(gridDim.y);
+  for (int first = kRowsPerBlock * static_cast<int>(blockIdx.y); first < m.rows.rows; first += step) {
+    const int slot = min(first + warp / kWarpsPerRow, m.rows.rows - 1);
+    const bool exists = first + warp / kWarpsPerRow < m.rows.rows;
+    const int64_t row = static_cast<int64_t>(sequence) * m.rows.rows + slot;
+    const Places places = exists ? places_of(m.division, slot / kBlockSlots, begin, end) : Places{0, 0};
+    const bool linear = slot >= m.rows.softmax;
+    const auto row_of = [&](int part) { return static_cast<int64_t>(places[part]) * kBlockSlots + slot % kBlockSlots; };
+
+    float reference = 0.0f;
+    float total = 0.0f;
+    float kept = 0.0f;
+    if (places.count > 0) {
+      reference = -INFINITY;
+      for (int part = lane; part < places.count; part += 32) {
+        reference = fmaxf(reference, m.parts.reference[row_of(part)]);
+      }
+      for (int mask = 16; mask > 0; mask /= 2) {
+        reference = fmaxf(reference, __shfl_xor_sync(~0u, reference, mask));
+      }
+      for (int part = lane; part < places.count; part += 32) {
+        const float share = exp2_fast(m.parts.reference[row_of(part)] - reference);
+        total += share * m.parts.total[row_of(part)];
+        kept += share * m.parts.kept[row_of(part)];
+      }
+      for (int mask = 16; mask > 0; mask /= 2) {
+        total += __shfl_xor_sync(~0u, total, mask);
+        kept += __shfl_xor_sync(~0u, kept, mask);
+      }
+    }
+    const float divisor = linear || places.count == 0 ? 1.0f : total;
+
+    float4 sums[2] = {};
+    for (int part = member; part < places.count; part += kWarpsPerRow) {
+      const float share = exp2_fast(m.parts.reference[row_of(part)] - reference);
+      const float* source = m.parts.sums + row_of(part) * width;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = 4 * lane + 128 * i;
+        if (column < width) {
+          const float4 value = *reinterpret_cast<const float4*>(source + column);
+          sums[i].x += share * value.x;
+          sums[i].y += share * value.y;
+          sums[i].z += share * value.z;
+          sums[i].w += share * value.w;
+        }
+      }
+    }
+    if constexpr (kWarpsPerRow > 1) {
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        *reinterpret_cast<float4*>(&partial[warp][4 * lane + 128 * i]) = sums[i];
+      }
+      __syncthreads();
+      if (member == 0) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          for (int other = 1; other < kWarpsPerRow; ++other) {
+            const float4 value = *reinterpret_cast<const float4*>(&partial[warp + other][4 * lane + 128 * i]);
+            sums[i].x += value.x;
+            sums[i].y += value.y;
+            sums[i].z += value.z;
+            sums[i].w += value.w;
+          }
+        }
+      }
+    }
+    if (!exists || member != 0 || (places.count == 0 && !empty)) {
+      continue;
+    }
+    const float multiplier = m.keep_scale / divisor;
+    for (int i = 0; i < 2; ++i) {
+      const int column = 4 * lane + 128 * i;
+      if (column < width) {
+        *reinterpret_cast<float4*>(m.c + row * width + column) =
+            make_float4(sums[i].x * multiplier, sums[i].y * multiplier, sums[i].z * multiplier, sums[i].w * multiplier);
+      }
+    }
+    if (lane == 0) {
+      m.r[row] = kept / divisor * m.keep_scale;
+      m.lse[row] = empty    ? -INFINITY
+                   : linear ? logf(static_cast<float>(end - begin))
+                            : (reference + log2f(total)) * kLn2 + m.rows.bias(sequence, slot);
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_merge(const MergeSummaries& m, cudaStream_t stream) {
+  if (m.bounds.count == 0 || m.rows.rows == 0) {
+    return cudaSuccess;
+  }
+  const int ranges =
+      m.division.pair_ranges > m.division.single_ranges ? m.division.pair_ranges : m.division.single_ranges;
+  const bool many_parts = ranges >= 4 * m.bounds.count;
+  const int row_blocks = many_parts ? m.rows.rows : (m.rows.rows + kWarps - 1) / kWarps;
+  const int enough = kFullGrid / m.bounds.count + 1;
+  const dim3 grid(m.bounds.count, row_blocks < enough ? row_blocks : enough);
+  if (many_parts) {
+    return launch_overlapped(merge_kernel<kWarps>, grid, 32 * kWarps, 0, stream, m);
+  }
+  return launch_overlapped(merge_kernel<1>, grid, 32 * kWarps, 0, stream, m);
+}
+
+}  // namespace dba::ops::cuda::hopper

@@ -1,0 +1,76 @@
+#include <cuda_runtime.h>
+
+#include "ops/cuda/hopper_compress_backward.cuh"
+
+namespace dba::ops::cuda::hopper {
+namespace {
+
+constexpr int kWarps = 8;
+
+/// A warp has a row, a lane eight of its columns.
+template <class T>
+__global__ void __launch_bounds__(32 * kWarps) prepare_kernel(const PrepareArguments a) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int sequence = static_cast<int>(index / a.out.padded);
+  const int slot = static_cast<int>(index % a.out.padded);
+  if (sequence >= a.count) {
+    return;
+  }
+  const int column = 8 * lane;
+  const bool exists = slot < a.rows.rows;
+  const int64_t row = static_cast<int64_t>(sequence) * a.rows.rows + slot;
+  float dc[8] = {};
+  float product = 0.0f;
+  if (exists && column < a.rows.width) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+      const float4 of_dc = *reinterpret_cast<const float4*>(a.dc + row * a.rows.width + column + i);
+      const float4 of_c = *reinterpret_cast<const float4*>(a.c + row * a.rows.width + column + i);
+      dc[i] = of_dc.x;
+      dc[i + 1] = of_dc.y;
+      dc[i + 2] = of_dc.z;
+      dc[i + 3] = of_dc.w;
+      product += of_dc.x * of_c.x + of_dc.y * of_c.y + of_dc.z * of_c.z + of_dc.w * of_c.w;
+    }
+  }
+  for (int mask = 16; mask > 0; mask /= 2) {
+    product += __shfl_xor_sync(~0u, product, mask);
+  }
+  if (column < a.rows.width) {
+    *reinterpret_cast<uint4*>(static_cast<T*>(a.out.dc) + index * a.rows.width + column) =
+        make_uint4(pack<T>(dc[0], dc[1]), pack<T>(dc[2], dc[3]), pack<T>(dc[4], dc[5]), pack<T>(dc[6], dc[7]));
+    if (a.out.rows_differ || sequence == 0) {
+      *reinterpret_cast<uint4*>(static_cast<T*>(a.out.rows) + index * a.rows.width + column) =
+          exists ? *reinterpret_cast<const uint4*>(a.rows.row<T>(sequence, slot) + column) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  if (lane == 0) {
+    RowNote note{-INFINITY, 0.0f, 0.0f, 0.0f};
+    if (exists) {
+      const float bias = a.rows.bias(sequence, slot);
+      note.dr = a.dr == nullptr ? 0.0f : a.dr[row];
+      note.shift = slot < a.rows.softmax ? (bias - a.lse[row]) * kLog2E : bias;
+      note.reduction = product + note.dr * a.r[row] - (a.dlse == nullptr ? 0.0f : a.dlse[row]);
+    }
+    a.out.notes[index] = note;
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_prepare(const PrepareArguments& a, cudaStream_t stream) {
+  const int64_t rows = static_cast<int64_t>(a.count) * a.out.padded;
+  if (rows == 0) {
+    return cudaSuccess;
+  }
+  const auto blocks = static_cast<unsigned>((rows + kWarps - 1) / kWarps);
+  if (a.element == Element::float16) {
+    prepare_kernel<__half><<<blocks, 32 * kWarps, 0, stream>>>(a);
+  } else {
+    prepare_kernel<__nv_bfloat16><<<blocks, 32 * kWarps, 0, stream>>>(a);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace dba::ops::cuda::hopper

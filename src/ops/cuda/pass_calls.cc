@@ -1,0 +1,261 @@
+#include "ops/cuda/pass_calls.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+
+#include "ops/cuda/general.h"
+#include "ops/cuda/hopper.h"
+#include "ops/cuda/pass_operands.h"
+#include "ops/fused.h"
+#include "ops/reference/passes.h"
+
+namespace dba::ops::cuda {
+namespace {
+
+using at::Tensor;
+
+/// Whether the Hopper kernels serve; their reason where they do not goes to the log.
+bool hopper_serves(const char* function, const Tensor& x, const char* obstacle) {
+  if (!hopper_chosen()) {
+    return false;
+  }
+  if (obstacle == nullptr && x.size(0) >= int64_t{1} << 31) {
+    obstacle = "the Hopper kernels take fewer than 2^31 rows";
+  }
+  if (obstacle != nullptr) {
+    log_choice(std::string(function) + ": the general CUDA kernels, because " + obstacle);
+  }
+  return obstacle == nullptr;
+}
+
+/// The operands of restore, held for a launch.
+struct RestoreCall {
+  RestoreCall(const Tensor& x, const Sequences& sequences, const RestoreOperands& given, const Dropout& dropout)
+      : tokens(readable_rows(x)),
+        bounds(sequences),
+        rows(reference::restore_score_rows(given.rows, given.bias), x),
+        key(dropout),
+        m(floats(given.m)),
+        out_bias(bias_of(given.out_bias, x)) {
+    arguments.element = element_of_tokens(x);
+    arguments.tf32 = tf32_products();
+    arguments.x = matrix_of(tokens);
+    arguments.bounds = bounds.bounds();
+    arguments.rows = rows.operand();
+    arguments.heads = static_cast<int>(given.heads);
+    arguments.linear = given.linear;
+    arguments.dropout = key.key();
+    arguments.m = m.const_data_ptr<float>();
+    arguments.out_width = static_cast<int>(given.m.size(2));
+    set_bias(out_bias, arguments.out_bias, arguments.out_bias_elements);
+  }
+  /// The general kernels read biases in float.
+  void widen_biases() {
+    rows.widen_biases();
+    arguments.rows = rows.operand();
+    out_bias = floats(out_bias);
+    set_bias(out_bias, arguments.out_bias, arguments.out_bias_elements);
+  }
+  /// The Hopper kernels read M as elements.
+  void round_m(const RestoreOperands& given) {
+    m_elements = given.m_rounded.defined() ? given.m_rounded : given.m.to(tokens.scalar_type()).contiguous();
+    arguments.m_elements = m_elements.const_data_ptr();
+  }
+
+  Tensor tokens;
+  BoundsOperand bounds;
+  RowsOperand rows;
+  DropoutOperand key;
+  Tensor m, m_elements, out_bias;
+  RestoreArguments arguments{};
+};
+
+/// The operands of compress, held for a launch.
+struct CompressCall {
+  CompressCall(const Tensor& x, const Sequences& sequences, const ScoreRows& given, const Dropout& dropout)
+      : tokens(readable_rows(x)), bounds(sequences), rows(given, x), key(dropout) {
+    arguments.element = element_of_tokens(x);
+    arguments.tf32 = tf32_products();
+    arguments.x = matrix_of(tokens);
+    arguments.bounds = bounds.bounds();
+    arguments.rows = rows.operand();
+    arguments.dropout = key.key();
+  }
+  void widen_biases() {
+    rows.widen_biases();
+    arguments.rows = rows.operand();
+  }
+
+  Tensor tokens;
+  BoundsOperand bounds;
+  RowsOperand rows;
+  DropoutOperand key;
+  CompressArguments arguments{};
+};
+
+int64_t rows_in(const Tensor& rows, int64_t dimension) {
+  return rows.defined() ? rows.size(dimension) : 0;
+}
+
+}  // namespace
+
+Summary compress_fused(const Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  CompressCall call(x, sequences, rows, dropout);
+  const auto count = rows_in(rows.each, 1) + rows_in(rows.shared, 0);
+  const auto options = x.options().dtype(at::kFloat);
+  Summary summary{at::empty({sequences.count(), count, x.size(1)}, options),
+                  at::empty({sequences.count(), count}, options), at::empty({sequences.count(), count}, options)};
+  auto& arguments = call.arguments;
+  arguments.out = {float_data(summary.c), float_data(summary.r), float_data(summary.lse)};
+  const bool hopper = hopper_serves("compress", x, hopper::compress_obstacle(arguments));
+  if (!hopper) {
+    call.widen_biases();
+  }
+  const auto memory = scratch(
+      hopper ? hopper::compress_workspace(arguments, multiprocessors()) : general::compress_workspace(arguments), x);
+  arguments.workspace = memory.mutable_data_ptr();
+  C10_CUDA_CHECK(hopper ? hopper::compress(arguments, multiprocessors(), stream)
+                        : general::compress(arguments, stream));
+  return summary;
+}
+
+Tensor restore_fused(const Tensor& x, const Sequences& sequences, const RestoreOperands& operands,
+                     const Dropout& dropout) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  RestoreCall call(x, sequences, operands, dropout);
+  auto y = at::empty({x.size(0), operands.m.size(2)}, x.options());
+  call.arguments.y = y.mutable_data_ptr();
+  if (hopper_serves("restore", x, hopper::restore_obstacle(call.arguments))) {
+    call.round_m(operands);
+    C10_CUDA_CHECK(hopper::restore(call.arguments, multiprocessors(), stream));
+  } else {
+    call.widen_biases();
+    C10_CUDA_CHECK(general::restore(call.arguments, stream));
+  }
+  return y;
+}
+
+RestoreGradients restore_backward_fused(const Tensor& x, const Sequences& sequences, const RestoreOperands& operands,
+                                        const Dropout& dropout, const Tensor& dy) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  RestoreCall call(x, sequences, operands, dropout);
+  const auto options = x.options().dtype(at::kFloat);
+  const auto rows_of_dy = readable_rows(dy.to(x.scalar_type()));
+  const auto slots = operands.rows.size(-2);
+  RestoreGradients result;
+  result.dscores = at::empty({x.size(0), slots}, x.options());
+  result.dm = at::empty({sequences.count(), slots, dy.size(1)}, options);
+  result.rows = at::empty(operands.rows.sizes(), options);
+  if (operands.bias.defined()) {
+    result.bias = at::empty(operands.bias.sizes(), options);
+  }
+  if (operands.out_bias.defined()) {
+    result.out_bias = at::empty(operands.out_bias.sizes(), options);
+  }
+  RestoreBackwardArguments arguments{};
+  arguments.forward = call.arguments;
+  arguments.dy = matrix_of(rows_of_dy);
+  arguments.dscores = result.dscores.mutable_data_ptr();
+  arguments.dm = float_data(result.dm);
+  arguments.dout_bias = float_data(result.out_bias);
+  arguments.drows = float_data(result.rows);
+  arguments.dbias = float_data(result.bias);
+  const bool hopper = hopper_serves("restore_backward", x, hopper::restore_backward_obstacle(arguments));
+  hopper ? call.round_m(operands) : call.widen_biases();
+  arguments.forward = call.arguments;
+  const auto memory = scratch(hopper ? hopper::restore_backward_workspace(arguments, multiprocessors())
+                                     : general::restore_backward_workspace(arguments),
+                              x);
+  arguments.workspace = memory.mutable_data_ptr();
+  C10_CUDA_CHECK(hopper ? hopper::restore_backward(arguments, multiprocessors(), stream)
+                        : general::restore_backward(arguments, stream));
+  return result;
+}
+
+CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequences, const ScoreRows& rows,
+                                          const Dropout& dropout, const Summary& summary, const Tensor& dc,
+                                          const Tensor& dr, const Tensor& dlse, const Tensor& dscores,
+                                          const Tensor& restore_rows) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  CompressCall call(x, sequences, rows, dropout);
+  const auto options = x.options().dtype(at::kFloat);
+  const auto c = floats(summary.c);
+  const auto r = floats(summary.r);
+  const auto lse = floats(summary.lse);
+  const auto of_c = dc.defined() ? floats(dc) : at::zeros(c.sizes(), options);
+  const auto of_r = floats(dr);
+  const auto of_lse = floats(dlse);
+  const auto each_rows = rows_in(rows.each, 1);
+  const auto shared_rows = rows_in(rows.shared, 0);
+
+  CompressGradients result;
+  result.dx = at::empty({x.size(0), x.size(1)}, x.options());
+  if (rows.each.defined()) {
+    result.each = at::empty(rows.each.sizes(), options);
+  }
+  if (rows.shared.defined()) {
+    result.shared = at::empty(rows.shared.sizes(), options);
+  }
+  const bool any_bias = rows.each_bias.defined() || rows.shared_bias.defined();
+  Tensor score_sums;
+  if (any_bias && rows.linear > 0) {
+    score_sums = at::zeros(r.sizes(), options);
+  }
+  std::optional<RowsOperand> of_restore;
+  CompressBackwardArguments arguments{};
+  arguments.forward = call.arguments;
+  arguments.summary = {float_data(c), float_data(r), float_data(lse)};
+  arguments.dc = float_data(of_c);
+  arguments.dr = float_data(of_r);
+  arguments.dlse = float_data(of_lse);
+  if (dscores.defined()) {
+    of_restore.emplace(reference::restore_score_rows(restore_rows, {}), x);
+    arguments.dscores = dscores.const_data_ptr();
+    arguments.restore_rows = of_restore->operand();
+  }
+  arguments.dx = result.dx.mutable_data_ptr();
+  arguments.deach = each_rows > 0 ? float_data(result.each) : nullptr;
+  arguments.dshared = shared_rows > 0 ? float_data(result.shared) : nullptr;
+  arguments.dscore_sums = float_data(score_sums);
+  const bool hopper = hopper_serves("compress_backward", x, hopper::compress_backward_obstacle(arguments));
+  if (!hopper) {
+    call.widen_biases();
+    arguments.forward = call.arguments;
+  }
+  const auto memory = scratch(hopper ? hopper::compress_backward_workspace(arguments, multiprocessors())
+                                     : general::compress_backward_workspace(arguments),
+                              x);
+  arguments.workspace = memory.mutable_data_ptr();
+  C10_CUDA_CHECK(hopper ? hopper::compress_backward(arguments, multiprocessors(), stream)
+                        : general::compress_backward(arguments, stream));
+
+  if (any_bias) {
+    // A constant added to a softmax row changes its log-sum-exp and nothing else.
+    auto sums = of_lse.defined() ? of_lse : at::zeros(r.sizes(), options);
+    if (rows.linear > 0) {
+      const auto softmax = r.size(1) - rows.linear;
+      sums = at::cat({sums.narrow(1, 0, softmax), score_sums.narrow(1, softmax, rows.linear)}, 1);
+    }
+    if (rows.each_bias.defined()) {
+      result.each_bias = sums.narrow(1, 0, each_rows).contiguous();
+    }
+    if (rows.shared_bias.defined()) {
+      result.shared_bias = sums.narrow(1, each_rows, shared_rows).sum(0);
+    }
+  }
+  return result;
+}
+
+}  // namespace dba::ops::cuda

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "dba/ops.h"
+
+/// The passes on tensors: the Hopper kernels where they can serve, else the general ones. Arguments are checked, and
+/// tokens_obstacle is empty.
+namespace dba::ops::cuda {
+
+struct RestoreOperands {
+  at::Tensor rows, bias, m, out_bias;
+  int64_t heads;
+  bool linear;
+  at::Tensor m_rounded = {};  ///< m in the tokens' type, where somebody has made it already
+};
+
+Summary compress_fused(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout);
+at::Tensor restore_fused(const at::Tensor& x, const Sequences& sequences, const RestoreOperands& operands,
+                         const Dropout& dropout);
+
+struct RestoreGradients {
+  at::Tensor dscores;                   ///< (N, S) of x's type: the gradient of the scores, for dX
+  at::Tensor dm, rows, bias, out_bias;  ///< float; undefined where the operand is absent
+};
+RestoreGradients restore_backward_fused(const at::Tensor& x, const Sequences& sequences,
+                                        const RestoreOperands& operands, const Dropout& dropout, const at::Tensor& dy);
+
+struct CompressGradients {
+  at::Tensor dx;
+  at::Tensor each, each_bias, shared, shared_bias;  ///< float; undefined where the operand is absent
+};
+/// dc, dr and dlse may be undefined. With `dscores` (and restore's rows) restore's part of dX is added.
+CompressGradients compress_backward_fused(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows,
+                                          const Dropout& dropout, const Summary& summary, const at::Tensor& dc,
+                                          const at::Tensor& dr, const at::Tensor& dlse, const at::Tensor& dscores,
+                                          const at::Tensor& restore_rows);
+
+}  // namespace dba::ops::cuda

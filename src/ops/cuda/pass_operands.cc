@@ -1,0 +1,152 @@
+#include "ops/cuda/pass_operands.h"
+
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "dba/backend.h"
+#include "ops/cuda/tensor_map.h"
+
+namespace dba::ops::cuda {
+
+using at::Tensor;
+
+std::string tokens_obstacle(const Tensor& x, const Sequences& sequences) {
+  if (x.scalar_type() == at::kDouble) {
+    return "the CUDA kernels take float16, bfloat16 and float32, and x is float64";
+  }
+  if (x.numel() == 0 || sequences.count() == 0) {
+    return "there are no tokens";
+  }
+  if (x.size(1) < 8 || x.size(1) > 1024) {
+    return "the CUDA kernels take widths from 8 to 1024, and x has " + std::to_string(x.size(1));
+  }
+  const auto* device = at::cuda::getCurrentDeviceProperties();
+  if (device->major < 8) {
+    return "the CUDA kernels need compute capability 8.0, and " + std::string(device->name) + " has " +
+           std::to_string(device->major) + "." + std::to_string(device->minor);
+  }
+  return {};
+}
+
+Element element_of_tokens(const Tensor& x) {
+  return x.scalar_type() == at::kHalf       ? Element::float16
+         : x.scalar_type() == at::kBFloat16 ? Element::bfloat16
+                                            : Element::float32;
+}
+
+bool tf32_products() {
+  return at::globalContext().allowTF32CuBLAS();
+}
+
+int multiprocessors() {
+  return at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
+}
+
+bool hopper_chosen() {
+  return cuda_kernels() != CudaKernels::general && at::cuda::getCurrentDeviceProperties()->major == 9;
+}
+
+Matrix matrix_of(const Tensor& rows) {
+  return {rows.const_data_ptr(), rows.size(0), rows.stride(0), static_cast<int>(rows.size(1))};
+}
+
+Tensor readable_rows(const Tensor& rows) {
+  // A single row may have any stride.
+  const bool side_by_side = rows.stride(1) == 1 && rows.stride(0) >= rows.size(1);
+  return side_by_side && describable(matrix_of(rows)) ? rows : rows.contiguous();
+}
+
+BoundsOperand::BoundsOperand(const Sequences& sequences)
+    : begin(sequences.begin.to(at::kLong).contiguous()), end(sequences.end.to(at::kLong).contiguous()) {}
+
+Bounds BoundsOperand::bounds() const {
+  return {begin.const_data_ptr<int64_t>(), end.const_data_ptr<int64_t>(), begin.size(0)};
+}
+
+Tensor floats(const Tensor& tensor) {
+  return tensor.defined() ? tensor.to(at::kFloat).contiguous() : tensor;
+}
+
+float* float_data(const Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
+}
+
+void set_bias(const Tensor& bias, const float*& in_floats, const void*& as_elements) {
+  in_floats = nullptr;
+  as_elements = nullptr;
+  if (bias.defined()) {
+    (bias.scalar_type() == at::kFloat ? reinterpret_cast<const void*&>(in_floats) : as_elements) =
+        bias.const_data_ptr();
+  }
+}
+
+Tensor bias_of(const Tensor& bias, const Tensor& x) {
+  return bias.defined() && bias.scalar_type() == x.scalar_type() ? bias.contiguous() : floats(bias);
+}
+
+RowsOperand::RowsOperand(const ScoreRows& rows, const Tensor& x)
+    : each_bias(bias_of(rows.each_bias, x)),
+      shared_bias(bias_of(rows.shared_bias, x)),
+      linear(static_cast<int>(rows.linear)) {
+  if (rows.each.defined() && rows.each.size(1) > 0) {
+    each = rows.each.to(x.scalar_type());
+    const bool rows_in_order = each.stride(2) == 1 && each.stride(1) == each.size(2) && each.stride(0) % 8 == 0 &&
+                               reinterpret_cast<uintptr_t>(each.const_data_ptr()) % 16 == 0;
+    if (!rows_in_order) {
+      each = each.contiguous();
+    }
+  }
+  if (rows.shared.defined() && rows.shared.size(0) > 0) {
+    shared = rows.shared.to(x.scalar_type()).contiguous();
+    if (reinterpret_cast<uintptr_t>(shared.const_data_ptr()) % 16 != 0) {
+      shared = shared.clone();
+    }
+  }
+}
+
+void RowsOperand::widen_biases() {
+  each_bias = floats(each_bias);
+  shared_bias = floats(shared_bias);
+}
+
+ScoreOperand RowsOperand::operand() const {
+  ScoreOperand result;
+  if (each.defined()) {
+    result.each = each.const_data_ptr();
+    result.each_stride = each.stride(0);
+    result.each_rows = static_cast<int>(each.size(1));
+    set_bias(each_bias, result.each_bias, result.each_bias_elements);
+  }
+  if (shared.defined()) {
+    result.shared = shared.const_data_ptr();
+    result.shared_rows = static_cast<int>(shared.size(0));
+    set_bias(shared_bias, result.shared_bias, result.shared_bias_elements);
+  }
+  result.linear = linear;
+  return result;
+}
+
+DropoutOperand::DropoutOperand(const Dropout& dropout)
+    : rng(dropout.p > 0 ? dropout.rng.contiguous() : dropout.rng), p(dropout.p) {}
+
+DropoutKey DropoutOperand::key() const {
+  return {p > 0 ? rng.const_data_ptr<int64_t>() : nullptr, p};
+}
+
+Tensor scratch(size_t bytes, const Tensor& like) {
+  static const bool poisoned = [] {
+    const char* wanted = std::getenv("DBA_POISON_SCRATCH");
+    return wanted != nullptr && std::string_view(wanted) == "1";
+  }();
+  auto memory = at::empty({static_cast<int64_t>(bytes)}, like.options().dtype(at::kByte));
+  if (poisoned) {
+    memory.fill_(0xFF);
+  }
+  return memory;
+}
+
+}  // namespace dba::ops::cuda

@@ -1,0 +1,184 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/library.h>
+
+#include "ops/attention.h"
+#include "ops/checks.h"
+#include "ops/cuda/core_fused.h"
+#include "ops/cuda/pass_calls.h"
+#include "ops/cuda/pass_operands.h"
+#include "ops/fused.h"
+#include "ops/reference/passes.h"
+#include "ops/reference/reference.h"
+#include "ops/signatures.h"
+
+/// The passes' place in the dispatcher: checks, the choice between fused kernels and the reference, gradients in the
+/// types of their operands.
+namespace dba::ops::cuda {
+namespace {
+
+using at::Tensor;
+
+Tensor as_type_of(const Tensor& gradient, const Optional& operand) {
+  return operand.has_value() && operand->defined() ? gradient.to(operand->scalar_type()) : Tensor();
+}
+
+/// The choice, made on x's device. `rows` and `heads` bound what the kernels take.
+bool fused(const char* function, const Tensor& x, const Sequences& sequences, int64_t heads = 1, int64_t slots = 1) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  auto obstacle = tokens_obstacle(x, sequences);
+  if (obstacle.empty() && (heads > 32 || slots / heads > 256)) {
+    obstacle = "the CUDA kernels take up to 32 heads of up to 256 slots, got " + std::to_string(heads) + " of " +
+               std::to_string(slots / heads);
+  }
+  return use_fused_on_gpu(function, obstacle);
+}
+
+std::tuple<Tensor, Tensor, Tensor> compress_cuda(const Tensor& x, const Tensor& begin, const Tensor& end,
+                                                 const Optional& each, const Optional& each_bias,
+                                                 const Optional& shared, const Optional& shared_bias, int64_t linear,
+                                                 double p, const Optional& rng) {
+  const SettledTypes settled;
+  const auto sequences = sequences_of(x, begin, end);
+  const auto rows = score_rows(each, each_bias, shared, shared_bias, linear);
+  const auto dropout = dropout_of(p, rng);
+  check_compress(x, sequences, rows, dropout);
+  const auto summary = fused("compress", x, sequences) ? compress_fused(x, sequences, rows, dropout)
+                                                       : reference::compress(x, sequences, rows, dropout);
+  return {summary.c, summary.r, summary.lse};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> compress_backward_cuda(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t linear, double p, const Optional& rng, const Tensor& c,
+    const Tensor& r, const Tensor& lse, const Optional& dc, const Optional& dr, const Optional& dlse) {
+  const SettledTypes settled;
+  const auto sequences = sequences_of(x, begin, end);
+  const auto rows = score_rows(each, each_bias, shared, shared_bias, linear);
+  const auto dropout = dropout_of(p, rng);
+  CompressGradients gradients;
+  if (fused("compress_backward", x, sequences)) {
+    gradients = compress_backward_fused(x, sequences, rows, dropout, {c, r, lse}, value_or_absent(dc),
+                                        value_or_absent(dr), value_or_absent(dlse), {}, {});
+  } else {
+    const auto plain =
+        reference::token_pass(x, sequences,
+                              reference::CompressBackward{rows, dropout, Summary{c, r, lse}, value_or_absent(dc),
+                                                          value_or_absent(dr), value_or_absent(dlse)},
+                              std::nullopt);
+    gradients = {plain.dx, plain.each, plain.each_bias, plain.shared, plain.shared_bias};
+  }
+  return {gradients.dx, as_type_of(gradients.each, each), as_type_of(gradients.each_bias, each_bias),
+          as_type_of(gradients.shared, shared), as_type_of(gradients.shared_bias, shared_bias)};
+}
+
+Tensor restore_cuda(const Tensor& x, const Tensor& begin, const Tensor& end, const Tensor& rows, const Optional& bias,
+                    const Tensor& m, const Optional& out_bias, int64_t heads, bool linear, double p,
+                    const Optional& rng) {
+  const SettledTypes settled;
+  const auto sequences = sequences_of(x, begin, end);
+  const auto dropout = dropout_of(p, rng);
+  check_restore("restore", x, sequences, rows, value_or_absent(bias), m, value_or_absent(out_bias), heads);
+  check_dropout("restore", dropout, x.device());
+  const RestoreOperands operands{rows, value_or_absent(bias), m, value_or_absent(out_bias), heads, linear};
+  return fused("restore", x, sequences, heads, rows.size(-2))
+             ? restore_fused(x, sequences, operands, dropout)
+             : reference::restore(x, sequences, rows, operands.bias, m, operands.out_bias, heads, linear, dropout);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> restore_backward_cuda(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Tensor& rows, const Optional& bias, const Tensor& m,
+    const Optional& out_bias, int64_t heads, bool linear, double p, const Optional& rng, const Tensor& dy) {
+  const SettledTypes settled;
+  const auto sequences = sequences_of(x, begin, end);
+  const auto dropout = dropout_of(p, rng);
+  if (rows.dim() == 2 && fused("restore_backward", x, sequences, heads, rows.size(-2))) {
+    const auto gradients = restore_backward_fused(
+        x, sequences, {rows, value_or_absent(bias), m, value_or_absent(out_bias), heads, linear}, dropout, dy);
+    return {at::matmul(gradients.dscores, rows.to(x.scalar_type())), gradients.rows.to(rows.scalar_type()),
+            as_type_of(gradients.bias, bias), gradients.dm.to(m.scalar_type()),
+            as_type_of(gradients.out_bias, out_bias)};
+  }
+  const reference::RestoreBackward given{
+      reference::restore_score_rows(rows, value_or_absent(bias)), m, heads, linear, dropout, dy};
+  auto [dm, dout_bias] = reference::slot_pass(x, sequences, given);
+  const auto gradients = reference::token_pass(x, sequences, std::nullopt, given);
+  return {gradients.dx, gradients.restore_rows.to(rows.scalar_type()), as_type_of(gradients.restore_bias, bias),
+          dm.to(m.scalar_type()), as_type_of(dout_bias, out_bias)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_cuda(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
+    const Tensor& restore_rows, const Optional& restore_bias, const Optional& out_bias, int64_t heads, bool linear,
+    double p, const Optional& rng) {
+  const SettledTypes settled;
+  const auto sequences = sequences_of(x, begin, end);
+  if (!fused("attention", x, sequences, heads, restore_rows.size(-2))) {
+    return attention_forward_in_passes(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, weights,
+                                       restore_rows, restore_bias, out_bias, heads, linear, p, rng);
+  }
+  const auto rows = score_rows(each, each_bias, shared, shared_bias, linear_rows);
+  const auto dropout = dropout_of(p, rng);
+  check_compress(x, sequences, rows, dropout);
+  const auto summary = compress_fused(x, sequences, rows, dropout);
+  const auto middle = core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout, x.scalar_type());
+  check_restore("restore", x, sequences, restore_rows, value_or_absent(restore_bias), middle.m,
+                value_or_absent(out_bias), heads);
+  const auto y = restore_fused(
+      x, sequences,
+      {restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias), heads, linear, middle.rounded},
+      dropout);
+  return {y, middle.compressed, summary.c, summary.r, summary.lse, middle.m};
+}
+
+std::vector<Tensor> attention_backward_cuda(const Tensor& x, const Tensor& begin, const Tensor& end,
+                                            const Optional& each, const Optional& each_bias, const Optional& shared,
+                                            const Optional& shared_bias, int64_t linear_rows,
+                                            const OptionalList& weights, const Tensor& restore_rows,
+                                            const Optional& restore_bias, const Optional& out_bias, int64_t heads,
+                                            bool linear, double p, const Optional& rng, const Tensor& c,
+                                            const Tensor& r, const Tensor& lse, const Tensor& m, const Tensor& dy,
+                                            const Optional& dcompressed) {
+  const SettledTypes settled;
+  const auto sequences = sequences_of(x, begin, end);
+  if (!fused("attention_backward", x, sequences, heads, restore_rows.size(-2))) {
+    return attention_backward_in_passes(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, weights,
+                                        restore_rows, restore_bias, out_bias, heads, linear, p, rng, c, r, lse, m, dy,
+                                        dcompressed);
+  }
+  const auto dropout = dropout_of(p, rng);
+  const auto of_restore = restore_backward_fused(
+      x, sequences, {restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias), heads, linear}, dropout,
+      dy);
+  static const auto core = typed_operator<signature::CoreBackward>("dba::core_backward");
+  const auto of_core = core.call(c, r, weights, heads, p, rng, of_restore.dm, dcompressed);
+  const auto of_compress =
+      compress_backward_fused(x, sequences, score_rows(each, each_bias, shared, shared_bias, linear_rows), dropout,
+                              {c, r, lse}, of_core[0], of_core[1], {}, of_restore.dscores, restore_rows);
+  std::vector<Tensor> gradients{of_compress.dx};
+  for (const auto& gradient : {as_type_of(of_compress.each, each), as_type_of(of_compress.each_bias, each_bias),
+                               as_type_of(of_compress.shared, shared), as_type_of(of_compress.shared_bias, shared_bias),
+                               of_restore.rows.to(restore_rows.scalar_type()),
+                               as_type_of(of_restore.bias, restore_bias), as_type_of(of_restore.out_bias, out_bias)}) {
+    if (gradient.defined()) {
+      gradients.push_back(gradient);
+    }
+  }
+  gradients.insert(gradients.end(), of_core.begin() + 2, of_core.end());
+  return gradients;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(dba, CUDA, m) {
+  m.impl("compress", compress_cuda);
+  m.impl("compress_backward", compress_backward_cuda);
+  m.impl("restore", restore_cuda);
+  m.impl("restore_backward", restore_backward_cuda);
+  m.impl("attention_forward", attention_forward_cuda);
+  m.impl("attention_backward", attention_backward_cuda);
+}
+
+}  // namespace dba::ops::cuda

@@ -1,0 +1,250 @@
+#include "plan/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/fused_range.h"
+
+namespace dba::plan {
+namespace {
+
+enum Unit : std::size_t { kOperations, kExponentials, kBytes, kCalls, kSequences };
+
+/// Products are computed in whole registers (CPU) or tiles (GPU) of this many columns.
+double lanes_of(const Shape& shape) {
+  if (shape.device == at::kCPU) {
+    return shape.dtype == at::kDouble ? 8 : 16;
+  }
+  return in_hopper_range(shape) ? 64 : 16;
+}
+
+/// Sizes as real numbers: products of them outgrow integers.
+struct Numbers {
+  explicit Numbers(const Shape& s)
+      : released(s.form == Form::released),
+        training(s.training),
+        cpu(s.device == at::kCPU),
+        N(static_cast<double>(s.tokens)),
+        B(static_cast<double>(s.batch)),
+        n(static_cast<double>(std::max<int64_t>(s.length(), 1))),
+        d(static_cast<double>(s.d)),
+        H(static_cast<double>(s.heads)),
+        d_p(static_cast<double>(s.d_p)),
+        e(static_cast<double>(s.e)),
+        d_h(d / H),
+        slots(H * d_p),
+        rows(released ? slots : 3 * slots),
+        element(static_cast<double>(c10::elementSize(s.autocast ? at::kBFloat16 : s.dtype))),
+        wide(std::max(element, 4.0)),
+        z_count(s.slots_per_sequence ? B : std::min(B, 1.0)),
+        lanes(lanes_of(s)) {}
+
+  double padded(double width) const {
+    return std::ceil(width / lanes) * lanes;
+  }
+
+  bool released, training, cpu;
+  double N, B, n, d, H, d_p, e, d_h, slots, rows, element, wide, z_count, lanes;
+};
+
+/// Multiply-adds on d_p rows: score rows from Z, for every Z; the rest for every sequence.
+double fold_products(const Numbers& s) {
+  return s.released ? s.d_p * 2 * s.d * s.H * s.e : s.d_p * 2 * s.d * s.d;
+}
+
+double core_products(const Numbers& s) {
+  const double between_slots = s.slots * s.d_p * (s.e + s.d_h);
+  return between_slots +
+         (s.released ? s.d_p * (2 * s.d * s.H * s.e + 3 * s.d * s.d) : s.d_p * (4 * s.d * s.d + 2 * s.d * s.e));
+}
+
+/// Adds up the work of one candidate.
+class Account {
+ public:
+  explicit Account(const Numbers& sizes) : s_(sizes) {}
+
+  /// `multiply_adds` as counted, `computed` as the registers make them.
+  void products(Engine engine, double multiply_adds, double computed) {
+    cost.operations += 2 * multiply_adds;
+    at(engine, kOperations) += 2 * computed;
+  }
+  void traffic(Engine engine, double bytes) {
+    cost.bytes += bytes;
+    at(engine, kBytes) += bytes;
+  }
+  double& at(Engine engine, Unit unit) {
+    return cost.tally[static_cast<std::size_t>(engine)][unit];
+  }
+
+  /// One streaming kernel over `tokens` of `width` in `sequences` with `rows` score rows: that many products each way.
+  void pass(double tokens, double sequences, double width, double rows, bool restore) {
+    const double one = tokens * width * rows;
+    const double computed = tokens * s_.padded(width) * s_.padded(rows);
+    products(Engine::passes, 2 * one, 2 * computed);
+    at(Engine::passes, kExponentials) += tokens * rows;
+    at(Engine::passes, kCalls) += 1;
+    at(Engine::passes, kSequences) += sequences;
+    traffic(Engine::passes, tokens * s_.element * (restore ? 2 : 1) * width);
+    if (s_.training) {
+      // restore: U twice, dM, dU, its share of dX, dF; compress: W, dC Xᵀ, two shares of dX, dA.
+      const double backward = restore ? 6 : 5;
+      products(Engine::backward_passes, backward * one, backward * computed);
+      at(Engine::backward_passes, kExponentials) += tokens * rows * (restore ? 2 : 1);
+      at(Engine::backward_passes, kCalls) += 1;
+      at(Engine::backward_passes, kSequences) += sequences;
+      traffic(Engine::backward_passes, tokens * s_.element * (restore ? 3 : 2) * width);
+    }
+  }
+
+  /// Plain operations of the forward pass; autograd adds twice the products and traffic, and twice the calls.
+  void plain(double multiply_adds, double bytes, double exponentials, double calls) {
+    const double passes = s_.training ? 3 : 1;
+    products(Engine::plain, passes * multiply_adds, passes * multiply_adds);
+    at(Engine::plain, kExponentials) += exponentials * (s_.training ? 2 : 1);
+    at(Engine::plain, kCalls) += passes * calls;
+    traffic(Engine::plain, passes * bytes);
+  }
+
+  Cost cost;
+
+ private:
+  const Numbers& s_;
+};
+
+double summaries(const Numbers& s) {
+  return s.B * (s.rows + s.slots) * s.d * s.wide;
+}
+
+double of_token_width(const Numbers& s) {
+  return s.N * s.d * s.element;
+}
+
+double parameter_gradients(const Numbers& s) {
+  return s.training ? s.element * s.d * (8 * s.d + 3 * s.slots) : 0;
+}
+
+Cost fused(const Numbers& s) {
+  Account account(s);
+  account.pass(s.N, s.B, s.d, s.rows, /*restore=*/false);
+  account.pass(s.N, s.B, s.d, s.slots, /*restore=*/true);
+  const double middle = s.z_count * fold_products(s) + s.B * core_products(s);
+  const auto core = [&](Engine engine, double times) {
+    account.products(engine, times * middle, times * middle);
+    account.traffic(engine, 2 * times * summaries(s));
+    account.at(engine, kExponentials) += s.B * s.slots * s.d_p;
+    account.at(engine, kCalls) += 1;
+    account.at(engine, kSequences) += s.B;
+  };
+  core(Engine::core, 1);
+  if (s.training) {
+    core(Engine::backward_core, 2);
+  }
+  account.cost.memory = (s.training ? 3 : 1) * (of_token_width(s) + summaries(s)) + parameter_gradients(s);
+  return account.cost;
+}
+
+/// The passes cut into tiles of whole pieces of 16 to 256 tokens, which ATen's operations take one after the other.
+Cost reference(const Numbers& s) {
+  Account account(s);
+  const double piece = std::clamp(std::exp2(std::ceil(std::log2(s.n))), 16.0, 256.0);
+  const double tokens = std::ceil(s.n / piece) * piece * s.N / s.n;
+  const double numbers_in_tile = s.cpu ? 0x1p19 : 0x1p25;
+  const double compress_tiles = std::ceil(tokens * std::max(s.rows, s.d) / numbers_in_tile);
+  const double restore_tiles = std::ceil(tokens * std::max(s.slots, s.d) / numbers_in_tile);
+  const double middle = s.z_count * fold_products(s) + s.B * core_products(s);
+  // With more than one tile the scores are taken again once their normaliser is known.
+  const double compress = tokens * s.d * s.rows * (compress_tiles > 1 ? 3 : 2);
+  const double restore = tokens * s.d * s.slots * 2;
+  account.products(Engine::plain, compress + restore + middle, compress + restore + middle);
+  account.at(Engine::plain, kExponentials) += tokens * (2 * s.rows + s.slots);
+  account.at(Engine::plain, kCalls) += 90 + 30 * compress_tiles + 16 * restore_tiles;
+  account.at(Engine::plain, kSequences) += s.B;
+  account.traffic(Engine::plain, tokens * s.wide * (10 * s.rows + 6 * s.slots + 10 * s.d) + 2 * summaries(s));
+  if (s.training) {
+    const double backward = tokens * s.d * (5 * s.rows + 6 * s.slots) + 2 * middle;
+    account.products(Engine::plain, backward, backward);
+    account.at(Engine::plain, kExponentials) += tokens * (s.rows + 2 * s.slots);
+    account.at(Engine::plain, kCalls) += 120 + 40 * (compress_tiles + restore_tiles);
+    account.at(Engine::plain, kSequences) += 2 * s.B;
+    account.traffic(Engine::plain, tokens * s.wide * (14 * s.rows + 16 * s.slots + 14 * s.d) + 4 * summaries(s));
+  }
+  const double in_tile = std::min(tokens, numbers_in_tile / std::max(s.rows, s.d));
+  account.cost.memory = (s.training ? 3 : 1) * (of_token_width(s) + summaries(s)) + parameter_gradients(s) +
+                        in_tile * s.wide * (4 * s.rows + 3 * s.slots + 2 * s.d);
+  return account.cost;
+}
+
+Cost projected(const Numbers& s) {
+  Account account(s);
+  const double blocks = s.released ? s.H : 2 * s.H;        // a head's queries, or its keys
+  const double width = s.released ? s.e + s.d_h : s.d_h;   // of a token in a block
+  const double stored = s.N * s.element * blocks * width;  // the projections
+  account.plain(s.N * s.d * blocks * width, of_token_width(s) + 3 * stored, 0, 4);
+  account.pass(blocks * s.N, blocks * s.B, width, s.d_p, /*restore=*/false);
+  if (!s.released) {
+    account.pass(s.N, s.B, s.d, s.slots, /*restore=*/false);  // W_c'
+  }
+  account.pass(s.N, s.B, s.d, s.slots, /*restore=*/true);
+  // C of the values and M, each turned from sequences of heads into heads of sequences and back; the rest is narrow.
+  const double middle_bytes = s.B * s.wide * s.d * ((s.released ? 4 : 8) * s.slots + 10 * s.d_p);
+  account.plain(s.B * (core_products(s) - (s.released ? s.d_p * s.d * s.d : 2 * s.d_p * s.d * s.d)), middle_bytes,
+                s.B * s.slots * s.d_p, 36);
+  account.at(Engine::plain, kSequences) += (s.training ? 3 : 1) * s.H * s.B;
+  if (s.training) {
+    account.traffic(Engine::plain, 4 * of_token_width(s));  // three gradients of X, added up
+  }
+  account.cost.memory = s.training ? 4 * of_token_width(s) + 4 * stored + parameter_gradients(s) + 2 * summaries(s)
+                                   : std::max(2 * stored, of_token_width(s) + stored) + summaries(s);
+  return account.cost;
+}
+
+/// On a batch that is padded to the longest sequence, with every weight in memory.
+Cost direct(const Numbers& s) {
+  Account account(s);
+  const double tokens = s.B * s.n;
+  const double inner = s.H * s.e;
+  const double widths = s.released ? s.d + inner + s.slots : 3 * s.d + 2 * s.slots;  // of what is projected from X
+  const double maps = s.released ? 2 * s.slots : 4 * s.slots;                        // entries of weights per token
+  const double sums = s.released ? s.d_p * (inner + 2 * s.d) : 6 * s.d_p * s.d;
+  const double between_slots = s.slots * s.d_p * (s.e + s.d_h);
+  const double middle = s.B * (between_slots + s.d_p * s.d * (s.released ? 2 * inner + s.d : 2 * s.e)) +
+                        (s.released ? s.z_count * s.d_p * s.d * inner : 0);
+  account.plain(tokens * (s.d * (widths + s.d) + sums) + middle,
+                tokens * s.element * (10 * s.d + 4 * widths + 9 * maps), tokens * maps, 70);
+  account.at(Engine::plain, kSequences) += (s.training ? 3 : 1) * s.H * s.B;
+  account.cost.memory = (s.training ? 2.5 : 1) * tokens * s.element * (5 * s.d + 8 * s.slots) + parameter_gradients(s);
+  return account.cost;
+}
+
+}  // namespace
+
+Cost cost_of(const Shape& shape, Candidate candidate) {
+  const Numbers sizes(shape);
+  switch (candidate) {
+    case Candidate::fused:
+      return fused(sizes);
+    case Candidate::projected:
+      return projected(sizes);
+    case Candidate::reference:
+      return reference(sizes);
+    case Candidate::direct:
+      break;
+  }
+  return direct(sizes);
+}
+
+Cost softmax_cost(const Shape& shape) {
+  const Numbers s(shape);
+  Account account(s);
+  account.plain(s.N * 4 * s.d * s.d, 10 * of_token_width(s), 0, 10);
+  // Backward takes the scores again: five products of the map against two.
+  const double map = s.N * s.n * s.d * 2;
+  account.products(Engine::softmax_attention, (s.training ? 3.5 : 1) * map, (s.training ? 3.5 : 1) * map);
+  account.at(Engine::softmax_attention, kExponentials) += (s.training ? 2 : 1) * s.N * s.n * s.H;
+  account.at(Engine::softmax_attention, kCalls) += s.training ? 3 : 1;
+  account.at(Engine::softmax_attention, kSequences) += (s.training ? 2 : 1) * s.B * s.H;
+  account.cost.memory = (s.training ? 12 : 6) * of_token_width(s) + parameter_gradients(s);
+  return account.cost;
+}
+
+}  // namespace dba::plan

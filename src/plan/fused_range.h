@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/shape.h"
+
+namespace dba::plan {
+
+/// Why no fused kernel serves the shape, so that the two passes take the reference; empty where one does. The same
+/// limits as the kernels' own, which have the last word at the call.
+std::string fused_obstacle(const Shape& shape);
+
+/// Why, on a GPU of compute capability 9.0, the general kernels serve instead of those for Hopper; empty where the
+/// latter do.
+std::vector<std::string> hopper_obstacles(const Shape& shape);
+/// Whether there are none.
+bool in_hopper_range(const Shape& shape);
+
+}  // namespace dba::plan

@@ -1,0 +1,78 @@
+#include "plan/grid.h"
+
+#include <cmath>
+
+#include "plan/measure.h"
+
+namespace dba::plan {
+
+std::vector<Shape> grid_shapes(at::DeviceType device, at::ScalarType dtype) {
+  struct Sizes {
+    int64_t d, heads, d_p, d_in;
+    Form form = Form::paper;
+  };
+  // The paper's layers first, then heads and slots few and many, tokens narrow and wide.
+  constexpr Sizes kSizes[] = {{256, 4, 16, 24}, {512, 8, 16, 24},  {64, 8, 16, 24},
+                              {128, 8, 32, 32}, {96, 2, 8, 16},    {64, 8, 64, 24, Form::released},
+                              {256, 8, 64, 64}, {256, 4, 128, 64}, {128, 4, 4, 16, Form::released},
+                              {320, 10, 24, 40}};
+  struct Lengths {
+    int64_t length, batch;
+  };
+  constexpr Lengths kLengths[] = {{24, 96}, {96, 20}, {384, 6}, {1000, 2}, {3000, 1}, {100, 1}};
+  const int64_t times = device == at::kCPU ? 1 : 16;  // a GPU wants more to do
+  std::vector<Shape> shapes;
+  for (const auto& sizes : kSizes) {
+    for (const auto& lengths : kLengths) {
+      for (const bool training : {false, true}) {
+        Shape shape;
+        shape.longest = lengths.length;
+        shape.batch = lengths.batch * times;
+        shape.tokens = shape.longest * shape.batch;
+        shape.d = sizes.d;
+        shape.heads = sizes.heads;
+        shape.d_p = sizes.d_p;
+        shape.e = (sizes.d_in + sizes.heads - 1) / sizes.heads;
+        shape.form = sizes.form;
+        shape.dtype = dtype;
+        shape.device = device;
+        shape.training = training;
+        shapes.push_back(shape);
+      }
+    }
+  }
+  return shapes;
+}
+
+std::vector<GridRow> measure_grid(const std::vector<Shape>& shapes, double seconds_per_figure,
+                                  const std::function<void(std::size_t done, std::size_t total)>& progress,
+                                  const std::function<bool()>& stop) {
+  Effort effort;
+  effort.seconds = seconds_per_figure;
+  effort.memory = false;
+  effort.stop = stop;
+  std::vector<GridRow> rows;
+  for (std::size_t i = 0; i < shapes.size() && !stop(); ++i) {
+    const auto plan = make_plan(shapes[i], constants_for(shapes[i].device, shapes[i].dtype));
+    const auto figures = measure(shapes[i], plan, effort);
+    if (stop()) {
+      break;
+    }
+    progress(i + 1, shapes.size());
+    const auto chosen = figures.candidates.find(plan.choice);
+    if (chosen == figures.candidates.end() || !std::isfinite(chosen->second.seconds)) {
+      continue;
+    }
+    GridRow row{shapes[i], plan.choice, plan.choice, chosen->second.seconds, chosen->second.seconds};
+    for (const auto& [candidate, figure] : figures.candidates) {
+      if (figure.seconds < row.best_seconds) {
+        row.best = candidate;
+        row.best_seconds = figure.seconds;
+      }
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace dba::plan

@@ -1,0 +1,422 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "bench/measure.h"
+#include "bench/report.h"
+#include "dba/nn/make_attention.h"
+
+namespace dba::bench {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr double kMegabyte = 1 << 20;
+
+Settings small(const std::vector<std::string>& methods) {
+  Settings settings;
+  for (const auto& name : methods) {
+    settings.methods.push_back(parse_method(name));
+  }
+  settings.baselines = {methods.front()};
+  settings.sizes = {.d = 16, .heads = 2, .d_p = 4, .d_in = 8, .d_ffn = 32, .depth = 2};
+  settings.cases = {{24, 2, Precision::float32, 1}};
+  settings.repeats = 3;
+  settings.seconds = 0.0;
+  return settings;
+}
+
+enum class Fault { value, gradient, gradient_from_nothing };
+
+/// DBA that goes wrong in float32 and is right in float64, as a broken kernel would be.
+class CrookedImpl : public torch::nn::Module, public Attention {
+ public:
+  CrookedImpl(const DBAttentionOptions& options, Fault fault) : fault_(fault) {
+    layer_ = register_module("layer", DBAttention(options));
+  }
+  AttentionOutput attend(const at::Tensor& x, const Sequences& sequences, const at::Tensor& z,
+                         bool need_weights) override {
+    auto output = layer_->attend(x, sequences, z, need_weights);
+    if (x.scalar_type() == at::kFloat) {
+      const auto& y = output.y;
+      switch (fault_) {
+        case Fault::value:
+          output.y = y * 1.05;
+          break;
+        case Fault::gradient:  // the right value and half the gradient
+          output.y = y + (y.detach() - y) / 2;
+          break;
+        case Fault::gradient_from_nothing:  // b_K, whose gradient is zero, gets one of the size of b_O's
+          output.y = y + (layer_->w_k->bias - layer_->w_k->bias.detach());
+          break;
+      }
+    }
+    return output;
+  }
+  bool takes_slots() const override {
+    return true;
+  }
+
+ private:
+  Fault fault_;
+  DBAttention layer_{nullptr};
+};
+
+const bool kRegistered = [] {
+  const auto add = [](const char* name, Fault fault) {
+    register_attention(
+        name, [fault](const DBAttentionOptions& options) { return std::make_shared<CrookedImpl>(options, fault); });
+  };
+  add("crooked", Fault::value);
+  add("crooked_gradient", Fault::gradient);
+  add("crooked_zero", Fault::gradient_from_nothing);
+  return true;
+}();
+
+Result timed(const std::string& method, double median, int64_t length = 64) {
+  Result result;
+  result.method = method;
+  result.one = {length, 2, Precision::float32, 1};
+  result.seconds = {median / 2, median, median * 2};
+  result.samples = 3;
+  result.clock = "clock";
+  result.verdict.right = true;
+  result.verdict.length = length;
+  return result;
+}
+
+TEST(BenchMethods, NamesAndVariantsAreUnderstood) {
+  const auto method = parse_method("dba:released:linear:direct:reference");
+  EXPECT_EQ(method.attention, "dba");
+  EXPECT_EQ(method.form, Form::released);
+  EXPECT_EQ(method.normalise, Normalise::linear);
+  EXPECT_EQ(method.order, Order::direct);
+  EXPECT_EQ(method.backend, Backend::reference);
+  EXPECT_EQ(parse_method("softmax:cudnn").sdpa, Sdpa::cudnn);
+  EXPECT_EQ(parse_method("dba").backend, Backend::automatic);
+  EXPECT_EQ(truth_of(method).order, Order::two_pass);
+  EXPECT_EQ(truth_of(parse_method("dba:fused")).backend, Backend::reference);
+}
+
+TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
+  const auto message_of = [](const auto& action) -> std::string {
+    try {
+      action();
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message_of([] { parse_method("longformer"); }), HasSubstr("\"longformer\"; choose from"));
+  EXPECT_THAT(message_of([] { parse_method(""); }), HasSubstr("softmax"));
+  EXPECT_THAT(message_of([] { parse_method("dba:flash"); }), HasSubstr("released"));
+  EXPECT_THAT(message_of([] { parse_method("softmax:released"); }), HasSubstr("cudnn"));
+  EXPECT_THAT(message_of([] { parse_precision("float8"); }), HasSubstr("bfloat16"));
+}
+
+TEST(BenchMethods, ScopeChoosesTheBackEndAndGivesItBack) {
+  auto& context = at::globalContext();
+  const bool flash = context.userEnabledFlashSDP();
+  {
+    const MethodScope scope(parse_method("softmax:math"));
+    EXPECT_TRUE(context.userEnabledMathSDP());
+    EXPECT_FALSE(context.userEnabledFlashSDP());
+  }
+  EXPECT_EQ(context.userEnabledFlashSDP(), flash);
+  {
+    const MethodScope scope(parse_method("dba:reference"));
+    EXPECT_EQ(backend(), Backend::reference);
+  }
+  EXPECT_EQ(backend(), Backend::automatic);
+}
+
+TEST(BenchFigures, QuartilesLieBetweenTheSamples) {
+  const auto five = quartiles_of({5, 1, 4, 2, 3});
+  EXPECT_DOUBLE_EQ(five.low, 2);
+  EXPECT_DOUBLE_EQ(five.median, 3);
+  EXPECT_DOUBLE_EQ(five.high, 4);
+  const auto two = quartiles_of({1, 3});
+  EXPECT_DOUBLE_EQ(two.low, 1.5);
+  EXPECT_DOUBLE_EQ(two.median, 2);
+  EXPECT_DOUBLE_EQ(quartiles_of({7}).high, 7);
+  EXPECT_TRUE(std::isnan(quartiles_of({}).median));
+}
+
+TEST(BenchFigures, RatiosAreTakenAtTheSameCaseOnly) {
+  std::vector<Result> results = {timed("softmax", 0.6, 64), timed("dba", 0.2, 64), timed("dba", 0.1, 128)};
+  add_ratios(results, {"softmax", "nobody"});
+  EXPECT_DOUBLE_EQ(results[0].ratios[0], 1);
+  EXPECT_DOUBLE_EQ(results[1].ratios[0], 0.6 / 0.2);
+  EXPECT_TRUE(std::isnan(results[2].ratios[0]));
+  EXPECT_TRUE(std::isnan(results[1].ratios[1]));
+}
+
+TEST(BenchCounts, OperationsAreThoseOfTheProducts) {
+  const Sizes sizes{.d = 256, .heads = 4, .d_p = 16, .d_in = 24};
+  const Case one{4096, 32, Precision::bfloat16, 0};
+  const auto cost = [&](const char* method, Pass pass) {
+    return cost_of(Kind::layer, parse_method(method), sizes, one, pass, at::kCPU);
+  };
+  const double tokens = 4096 * 32;
+  EXPECT_DOUBLE_EQ(cost("softmax", Pass::forward).operations, 2 * tokens * (4. * 256 * 256 + 2. * 4096 * 256));
+  // 8·H·d_p·d multiply-adds a token in form paper, 4·H·d_p·d in form released; the core adds little.
+  const double paper = cost("dba", Pass::forward).operations / (2 * tokens * 64 * 256);
+  EXPECT_GT(paper, 8);
+  EXPECT_LT(paper, 8.1);
+  const double released = cost("dba:released", Pass::forward).operations / (2 * tokens * 64 * 256);
+  EXPECT_GT(released, 4);
+  EXPECT_LT(released, 4.1);
+  const double trained = cost("dba", Pass::forward_backward).operations / (2 * tokens * 64 * 256);
+  EXPECT_GT(trained, 29);
+  EXPECT_LT(trained, 29.3);
+  EXPECT_TRUE(std::isnan(cost("crooked", Pass::forward).operations));
+}
+
+TEST(BenchMemory, PeakIsThatOfTheTensorsHeldTogether) {
+  const auto floats = [](double megabytes) { return torch::empty({static_cast<int64_t>(megabytes * kMegabyte / 4)}); };
+  const auto before = floats(5);
+  const auto peak = measure_peak(at::kCPU, [&] {
+    const auto kept = floats(1);
+    floats(3).fill_(1);
+    floats(2).fill_(1);
+  });
+  EXPECT_EQ(peak.tensors, static_cast<int64_t>(4 * kMegabyte));
+  // The allocator is torch's own again, and memory from the measurement is given back to the right one.
+  at::Tensor left;
+  measure_peak(at::kCPU, [&] { left = floats(1); });
+  left.reset();
+  EXPECT_EQ(measure_peak(at::kCPU, [&] { floats(1); }).tensors, static_cast<int64_t>(kMegabyte));
+}
+
+TEST(BenchMemory, EstimateIsOnTheSafeSide) {
+  auto settings = small({"softmax:math", "softmax", "dba:reference", "dba:released:reference", "dba:direct"});
+  settings.sizes = {.d = 64, .heads = 4, .d_p = 16, .d_in = 24, .d_ffn = 128, .depth = 2};
+  for (const auto precision : {Precision::float32, Precision::float64}) {
+    for (const auto kind : {Kind::layer, Kind::encoder}) {
+      settings.kind = kind;
+      const Case one{512, 2, precision, 1};
+      for (const auto& method : settings.methods) {
+        for (const auto pass : {Pass::forward, Pass::forward_backward}) {
+          Work work(settings, method, one);
+          work.run(pass);
+          const auto peak =
+              measure_peak(at::kCPU, [&] { work.run(pass); }).tensors + work.prepared_gradient_bytes(pass);
+          const auto estimate = cost_of(kind, method, settings.sizes, one, pass, at::kCPU).memory;
+          EXPECT_LE(static_cast<double>(peak), estimate)
+              << method.name << ", " << to_string(kind) << ", " << to_string(pass);
+          EXPECT_GE(5 * static_cast<double>(peak), estimate)
+              << method.name << ", " << to_string(kind) << ", " << to_string(pass);
+        }
+      }
+    }
+  }
+}
+
+TEST(BenchMeasure, EveryKindPassAndPrecisionGivesFigures) {
+  for (const auto kind : {Kind::layer, Kind::encoder, Kind::train_step}) {
+    auto settings = small({"softmax", "dba", "dba:released", "dba:direct", "dba:linear"});
+    settings.kind = kind;
+    settings.caches = {Cache::warm};
+    settings.sizes.dropout = 0.1;
+    if (kind == Kind::train_step) {
+      settings.passes = {Pass::step};
+    }
+    settings.cases = {{24, 3, Precision::float32, 1}, {7, 1, Precision::bfloat16, 1}, {9, 2, Precision::autocast, 1}};
+    std::vector<std::string> sentences;
+    int64_t last = 0;
+    Watcher watcher;
+    watcher.say = [&](const std::string& sentence) { sentences.push_back(sentence); };
+    watcher.progress = [&](int64_t done, int64_t total) {
+      EXPECT_EQ(done, ++last);
+      EXPECT_LE(done, total);
+    };
+    const auto results = measure(settings, watcher);
+    EXPECT_THAT(sentences, IsEmpty());
+    EXPECT_EQ(results.size(), settings.cases.size() * settings.methods.size() * settings.passes.size());
+    for (const auto& result : results) {
+      EXPECT_EQ(result.status, Status::ok) << result.reason;
+      EXPECT_GT(result.seconds.median, 0) << result.method;
+      EXPECT_GE(result.samples, 3);
+      EXPECT_GT(result.memory.tensors, 0);
+      EXPECT_EQ(result.verdict.length, result.one.length);
+      EXPECT_GT(result.ratios.at(0), 0);
+    }
+  }
+}
+
+TEST(BenchMeasure, SlotsMayBelongToEverySequence) {
+  auto settings = small({"dba", "dba:released"});
+  settings.sizes.slots_per_sequence = true;
+  for (const auto& result : measure(settings, {})) {
+    EXPECT_EQ(result.status, Status::ok) << result.reason;
+  }
+}
+
+TEST(BenchMeasure, WrongNumbersGetNoTime) {
+  auto settings = small({"dba", "crooked", "crooked_gradient", "crooked_zero"});
+  std::vector<std::string> sentences;
+  Watcher watcher;
+  watcher.say = [&](const std::string& sentence) { sentences.push_back(sentence); };
+  const auto results = measure(settings, watcher);
+  ASSERT_EQ(results.size(), 8u);
+  for (const auto& result : results) {
+    if (result.method == "dba") {
+      EXPECT_EQ(result.status, Status::ok) << result.reason;
+      continue;
+    }
+    EXPECT_EQ(result.status, Status::wrong) << result.method;
+    EXPECT_TRUE(std::isnan(result.seconds.median));
+    EXPECT_EQ(result.samples, 0);
+    EXPECT_TRUE(std::isnan(result.ratios.at(0)));
+    EXPECT_THAT(result.reason, HasSubstr(result.method == "crooked" ? "the output is wrong" : "the gradient is wrong"));
+  }
+  EXPECT_THAT(sentences, Not(IsEmpty()));
+  settings.passes = {Pass::forward};
+  EXPECT_EQ(measure(settings, {}).at(2).status, Status::ok);  // its values are right
+  settings.cases[0].precision = Precision::float64;
+  for (const auto& result : measure(settings, {})) {
+    EXPECT_EQ(result.status, Status::ok) << result.reason;
+  }
+}
+
+TEST(BenchMeasure, RoundingOfAGradientThatIsZeroRefusesNobody) {
+  // b_K has no gradient in softmax attention; the streaming kernel leaves more of it than the plain one does.
+  for (const int64_t length : {8, 17, 32, 64}) {
+    auto settings = small({"softmax", "dba", "dba:released"});
+    settings.passes = {Pass::forward_backward};
+    settings.cases = {{length, 2, Precision::float32, 1}, {length, 2, Precision::bfloat16, 1}};
+    for (const auto& result : measure(settings, {})) {
+      EXPECT_EQ(result.status, Status::ok) << result.method << " at " << length << ": " << result.reason;
+    }
+  }
+}
+
+TEST(BenchMeasure, WhatDoesNotFitIsSkippedWithASentenceAndTheRestIsMeasured) {
+  auto settings = small({"softmax:math"});
+  settings.passes = {Pass::forward};
+  settings.cases = {{int64_t{1} << 21, 1, Precision::float32, 1}, {16, 1, Precision::float32, 1}};
+  const auto results = measure(settings, {});
+  EXPECT_EQ(results.at(0).status, Status::skipped);
+  EXPECT_THAT(results.at(0).reason, HasSubstr("are free"));
+  EXPECT_EQ(results.at(1).status, Status::ok) << results.at(1).reason;
+}
+
+TEST(BenchMeasure, MissingBaselineLeavesTheOthersTheirFigures) {
+  auto settings = small({"softmax:cudnn", "dba"});  // no cuDNN on the CPU
+  settings.passes = {Pass::forward};
+  const auto results = measure(settings, {});
+  EXPECT_EQ(results.at(0).status, Status::failed);
+  EXPECT_THAT(results.at(0).reason, Not(IsEmpty()));
+  EXPECT_EQ(results.at(1).status, Status::ok);
+  EXPECT_TRUE(std::isnan(results.at(1).ratios.at(0)));
+}
+
+TEST(BenchMeasure, StoppedRunKeepsWhatItHas) {
+  auto settings = small({"softmax", "dba"});
+  settings.cases.push_back({16, 1, Precision::float32, 1});
+  bool stop = false;
+  Watcher watcher;
+  watcher.progress = [&](int64_t done, int64_t) { stop = done >= 2; };
+  watcher.stop = [&] { return stop; };
+  const auto results = measure(settings, watcher);
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[1].status, Status::ok);
+  EXPECT_GT(results[1].ratios.at(0), 0);
+}
+
+Report sample_report() {
+  Report report;
+  report.machine = {{"CPU", "a, \"quoted\" name"}};
+  report.settings = small({"softmax", "dba"});
+  report.results = {timed("softmax", 0.6, 16384), timed("dba", 0.2, 16384), timed("dba", 0.1, 64)};
+  report.results[2].status = Status::failed;
+  report.results[2].reason = "no kernel, \"none\"";
+  report.results[2].seconds = {};
+  report.results[2].verdict = {};
+  report.results[1].memory = {2'000'000, -1};
+  report.results[1].verdict.length = 4096;
+  add_ratios(report.results, report.settings.baselines);
+  return report;
+}
+
+TEST(BenchReport, TextHasAHeaderATableAndReasons) {
+  auto report = sample_report();
+  const auto text = to_text(report);
+  EXPECT_THAT(text, HasSubstr("CPU       a, \"quoted\" name"));
+  EXPECT_THAT(text, HasSubstr("vs softmax"));
+  EXPECT_THAT(text, HasSubstr("16,384"));
+  EXPECT_THAT(text, HasSubstr("200.0"));
+  EXPECT_THAT(text, HasSubstr("3.00x"));
+  EXPECT_THAT(text, HasSubstr("dba at n = 64 failed: no kernel"));
+  EXPECT_THAT(text, HasSubstr("dba at n = 16,384 was checked at n = 4,096"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  EXPECT_THAT(text, Not(HasSubstr("stopped before the end")));
+  report.complete = false;
+  EXPECT_THAT(to_text(report), HasSubstr("stopped before the end"));
+}
+
+/// Fields of a line, quotes undone.
+std::vector<std::string> csv_fields(const std::string& line) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      fields.back() += line[i++];
+    } else if (line[i] == '"') {
+      quoted = !quoted;
+    } else if (line[i] == ',' && !quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += line[i];
+    }
+  }
+  return fields;
+}
+
+TEST(BenchReport, CsvHasALinePerFigureAndQuotesWhatNeedsIt) {
+  std::istringstream stream(to_csv(sample_report()));
+  std::vector<std::vector<std::string>> lines;
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(csv_fields(line));
+  }
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_THAT(std::set<size_t>({lines[0].size(), lines[1].size(), lines[2].size(), lines[3].size()}),
+              ElementsAre(lines[0].size()));
+  const auto column = [&](const char* name) {
+    return static_cast<size_t>(std::find(lines[0].begin(), lines[0].end(), name) - lines[0].begin());
+  };
+  EXPECT_EQ(lines[2].at(column("median_ms")), "200");
+  EXPECT_EQ(lines[2].at(column("peak_bytes")), "2000000");
+  EXPECT_EQ(lines[2].at(column("peak_resident_bytes")), "");
+  EXPECT_EQ(lines[2].at(column("times_faster_than_softmax")), "3");
+  EXPECT_EQ(lines[3].at(column("median_ms")), "");
+  EXPECT_EQ(lines[3].at(column("output_error")), "");
+  EXPECT_EQ(lines[3].at(column("reason")), "no kernel, \"none\"");
+}
+
+TEST(BenchReport, JsonHoldsSettingsAndFiguresAndNoNan) {
+  const auto json = nlohmann::json::parse(to_json(sample_report()));
+  EXPECT_EQ(json.at("dba_bench"), 1);
+  EXPECT_EQ(json.at("kind"), "layer");
+  EXPECT_EQ(json.at("complete"), true);
+  EXPECT_EQ(json.at("settings").at("d_p"), 4);
+  EXPECT_EQ(json.at("settings").at("methods").size(), 2u);
+  const auto& results = json.at("results");
+  EXPECT_NEAR(results[1].at("median_ms").get<double>(), 200, 1e-9);
+  EXPECT_NEAR(results[1].at("times_faster_than").at("softmax").get<double>(), 3, 1e-9);
+  EXPECT_TRUE(results[1].at("reason").is_null());
+  EXPECT_TRUE(results[2].at("median_ms").is_null());
+  EXPECT_TRUE(results[2].at("times_faster_than").at("softmax").is_null());
+  EXPECT_EQ(results[2].at("status"), "failed");
+}
+
+}  // namespace
+}  // namespace dba::bench
