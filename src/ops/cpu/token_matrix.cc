@@ -9,7 +9,7 @@ namespace dba::ops::cpu {
 
 template <class T>
 TokenMatrix<T>::TokenMatrix(const at::Tensor& tensor)
-    : data_(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()))),
+    : data_(const_cast<void*>(tensor.const_data_ptr())),
       type_(tensor.scalar_type()),
       rows_(tensor.size(0)),
       width_(tensor.size(1)),
@@ -19,7 +19,7 @@ TokenMatrix<T>::TokenMatrix(const at::Tensor& tensor)
 template <class T>
 void TokenMatrix<T>::load(const Kernels<T>& kernels, int64_t first_row, int64_t rows, Panels<T> to) const {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type_, "dba::TokenMatrix::load", [&] {
-    const auto* const from = reinterpret_cast<const scalar_t*>(data_) + first_row * row_stride_;
+    const auto* const from = static_cast<const scalar_t*>(data_) + first_row * row_stride_;
     if constexpr (std::is_same_v<scalar_t, T>) {
       if (column_stride_ == 1) {
         return kernels.pack(from, row_stride_, to, rows, width_);
@@ -43,7 +43,7 @@ template <class T>
 Panels<const T> TokenMatrix<T>::left_factor(const Kernels<T>& kernels, int64_t first_row, int64_t rows,
                                             Panels<T> scratch) const {
   if (of_accumulation_type()) {
-    return {reinterpret_cast<const T*>(data_) + first_row * row_stride_, kernels.panel, row_stride_};
+    return {static_cast<const T*>(data_) + first_row * row_stride_, kernels.panel, row_stride_};
   }
   load(kernels, first_row, rows, scratch);
   return {scratch.entries, scratch.stride, scratch.row};
@@ -52,7 +52,7 @@ Panels<const T> TokenMatrix<T>::left_factor(const Kernels<T>& kernels, int64_t f
 template <class T>
 Panels<T> TokenMatrix<T>::target(const Kernels<T>& kernels, int64_t first_row, Panels<T> scratch) const {
   if (of_accumulation_type() && width_ % kernels.lanes == 0) {
-    return {reinterpret_cast<T*>(data_) + first_row * row_stride_, kernels.panel, row_stride_};
+    return {static_cast<T*>(data_) + first_row * row_stride_, kernels.panel, row_stride_};
   }
   return scratch;
 }
@@ -60,7 +60,7 @@ Panels<T> TokenMatrix<T>::target(const Kernels<T>& kernels, int64_t first_row, P
 template <class T>
 void TokenMatrix<T>::store(const Kernels<T>& kernels, int64_t first_row, int64_t rows, Panels<const T> from) const {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type_, "dba::TokenMatrix::store", [&] {
-    auto* const to = reinterpret_cast<scalar_t*>(data_) + first_row * row_stride_;
+    auto* const to = static_cast<scalar_t*>(data_) + first_row * row_stride_;
     if (static_cast<const void*>(to) == static_cast<const void*>(from.entries)) {
       return;
     }
@@ -82,7 +82,8 @@ void TokenMatrix<T>::store(const Kernels<T>& kernels, int64_t first_row, int64_t
 template <class T>
 void TokenMatrix<T>::clear_rows_of_nobody(const std::vector<int64_t>& begin, const std::vector<int64_t>& end) const {
   const auto bytes = row_stride_ * static_cast<int64_t>(c10::elementSize(type_));
-  const auto clear = [&](int64_t from, int64_t to) { std::fill(data_ + from * bytes, data_ + to * bytes, 0); };
+  auto* const first = static_cast<char*>(data_);
+  const auto clear = [&](int64_t from, int64_t to) { std::fill(first + from * bytes, first + to * bytes, 0); };
   int64_t next = 0;
   for (size_t b = 0; b < begin.size(); ++b) {
     if (begin[b] > next) {

@@ -33,7 +33,7 @@ class TokenMatrix {
     return type_ == c10::CppTypeToScalarType<T>::value && column_stride_ == 1;
   }
 
-  char* data_;
+  void* data_;
   at::ScalarType type_;
   int64_t rows_, width_, row_stride_, column_stride_;
 };

@@ -91,10 +91,6 @@ __device__ void make_tile(const Product& product, const Share& share, float* exc
         const B b{rows_of<typename B::Element>(part.b, share.head), share.column, product.columns, part.depth};
         // A long sum is a sum of sums, which rounds less.
         for (int k = k_begin; k < k_end; k += kLongestRun) {
-          if (k == k_begin && i == 0) {
-            accumulate<Math>(sum, a, b, k, min(k_end, k + kLongestRun));
-            continue;
-          }
           float run[MT][NT][4] = {};
           accumulate<Math>(run, a, b, k, min(k_end, k + kLongestRun));
 #pragma unroll

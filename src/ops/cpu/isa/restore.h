@@ -188,7 +188,8 @@ void restore_gradient(Panels<const T> weights, Panels<const T> mask, Panels<T> g
     for (int64_t t = 0; t < tokens; ++t) {
       T sum = 0;
       for (int64_t j = first; j < first + slots; ++j) {
-        sum += entries_at(weights, j)[t * kPanel<T>] * entries_at(gradient, j)[t * kPanel<T>];
+        const auto at = t * (kPanel<T>);
+        sum += entries_at(weights, j)[at] * entries_at(gradient, j)[at];
       }
       for (int64_t j = first; j < first + slots; ++j) {
         T& at = entries_at(gradient, j)[t * kPanel<T>];
