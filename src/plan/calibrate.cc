@@ -27,22 +27,10 @@ std::vector<Shape> calibration_shapes(at::DeviceType device, at::ScalarType dtyp
                               {256, 4, 256, 8, 128, 32, Form::released},
                               {16, 8, 256, 4, 16, 24},
                               {768, 2, 128, 16, 48, 32}};
-  const int64_t times = device == at::kCPU ? 1 : 16;  // a GPU wants more to do
   std::vector<Shape> shapes;
   for (const auto& sizes : kSizes) {
-    for (const bool training : {false, true}) {
-      Shape shape;
-      shape.longest = sizes.length;
-      shape.batch = sizes.batch * times;
-      shape.tokens = shape.longest * shape.batch;
-      shape.d = sizes.d;
-      shape.heads = sizes.heads;
-      shape.d_p = sizes.d_p;
-      shape.e = (sizes.d_in + sizes.heads - 1) / sizes.heads;
-      shape.form = sizes.form;
-      shape.dtype = dtype;
-      shape.device = device;
-      shape.training = training;
+    for (const auto& shape : measured_shapes(
+             {sizes.length, sizes.batch, sizes.d, sizes.heads, sizes.d_p, sizes.d_in, sizes.form}, device, dtype)) {
       shapes.push_back(shape);
     }
   }

@@ -20,23 +20,12 @@ std::vector<Shape> grid_shapes(at::DeviceType device, at::ScalarType dtype) {
     int64_t length, batch;
   };
   constexpr Lengths kLengths[] = {{24, 96}, {96, 20}, {384, 6}, {1000, 2}, {3000, 1}, {100, 1}};
-  const int64_t times = device == at::kCPU ? 1 : 16;  // a GPU wants more to do
   std::vector<Shape> shapes;
   for (const auto& sizes : kSizes) {
     for (const auto& lengths : kLengths) {
-      for (const bool training : {false, true}) {
-        Shape shape;
-        shape.longest = lengths.length;
-        shape.batch = lengths.batch * times;
-        shape.tokens = shape.longest * shape.batch;
-        shape.d = sizes.d;
-        shape.heads = sizes.heads;
-        shape.d_p = sizes.d_p;
-        shape.e = (sizes.d_in + sizes.heads - 1) / sizes.heads;
-        shape.form = sizes.form;
-        shape.dtype = dtype;
-        shape.device = device;
-        shape.training = training;
+      for (const auto& shape :
+           measured_shapes({lengths.length, lengths.batch, sizes.d, sizes.heads, sizes.d_p, sizes.d_in, sizes.form},
+                           device, dtype)) {
         shapes.push_back(shape);
       }
     }

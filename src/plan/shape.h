@@ -33,6 +33,15 @@ struct Shape {
   int64_t length() const;
 };
 
+/// A shape by which the planner is measured or fitted.
+struct MeasuredSizes {
+  int64_t length, batch, d, heads, d_p, d_in;
+  Form form;
+};
+
+/// Forward alone, then training. A GPU gets sixteen times as many sequences, because it wants more to do.
+std::array<Shape, 2> measured_shapes(const MeasuredSizes& sizes, at::DeviceType device, at::ScalarType dtype);
+
 /// A way to compute the layer.
 ///   fused      the two streaming passes in fused kernels
 ///   projected  queries and keys first, then attention with Z as the queries (Order::projected)

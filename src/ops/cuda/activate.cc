@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "ops/checks.h"
+#include "ops/cuda/token_operands.h"
 #include "ops/fused.h"
 #include "ops/reference/activate.h"
 #include "ops/signatures.h"
@@ -15,21 +16,6 @@ namespace dba::ops::cuda {
 namespace {
 
 using at::Tensor;
-
-std::optional<TokenType> token_type(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return TokenType::float16;
-    case at::kBFloat16:
-      return TokenType::bfloat16;
-    case at::kFloat:
-      return TokenType::float32;
-    case at::kDouble:
-      return TokenType::float64;
-    default:
-      return std::nullopt;
-  }
-}
 
 std::string obstacle(const Tensor& hidden) {
   return token_type(hidden.scalar_type())
@@ -40,18 +26,6 @@ std::string obstacle(const Tensor& hidden) {
 /// The bias in the accumulation type, or undefined.
 Tensor wide_bias(const ActivateCall& call) {
   return call.bias.defined() ? call.bias.to(accumulation_type(call.hidden.scalar_type())).contiguous() : call.bias;
-}
-
-Tensor contiguous_or_absent(const Tensor& tensor) {
-  return tensor.defined() ? tensor.contiguous() : tensor;
-}
-
-const void* read(const Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
-void* write(const Tensor& tensor) {
-  return tensor.defined() && tensor.numel() > 0 ? tensor.mutable_data_ptr() : nullptr;
 }
 
 /// `operands`: everything that is read or written by several entries at once.

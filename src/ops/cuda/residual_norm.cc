@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "ops/checks.h"
+#include "ops/cuda/token_operands.h"
 #include "ops/fused.h"
 #include "ops/residual_norm_call.h"
 #include "ops/signatures.h"
@@ -17,21 +18,6 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kSums = 3;  // of the branch's gradient, of dy ∘ normed, of dy
-
-std::optional<TokenType> token_type(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return TokenType::float16;
-    case at::kBFloat16:
-      return TokenType::bfloat16;
-    case at::kFloat:
-      return TokenType::float32;
-    case at::kDouble:
-      return TokenType::float64;
-    default:
-      return std::nullopt;
-  }
-}
 
 std::string obstacle(const Tensor& tokens) {
   const auto type = token_type(tokens.scalar_type());
@@ -44,21 +30,9 @@ std::string obstacle(const Tensor& tokens) {
              : "d must be at most " + std::to_string(widest) + ", got " + std::to_string(tokens.size(1));
 }
 
-Tensor contiguous_or_absent(const Tensor& tensor) {
-  return tensor.defined() ? tensor.contiguous() : tensor;
-}
-
 /// An operand on columns in the type of the sums.
 Tensor wide_columns(const Tensor& tensor, at::ScalarType type) {
   return tensor.defined() ? tensor.to(type).contiguous() : tensor;
-}
-
-const void* read(const Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
-void* write(const Tensor& tensor) {
-  return tensor.defined() && tensor.numel() > 0 ? tensor.mutable_data_ptr() : nullptr;
 }
 
 /// `tokens`: everything that is read or written by rows.
