@@ -2,6 +2,7 @@
 
 #include "dba/activate.h"
 #include "support/comparison.h"
+#include "support/error_rule.h"
 
 namespace dba::test {
 
@@ -66,7 +67,7 @@ class ActivateInputs {
     for (const Named& input : named())
       inputs.push_back(input.tensor);
     const auto gradients =
-        torch::autograd::grad({output}, inputs, {random.normal(output.sizes()).to(output.options())});
+        torch::autograd::grad({output}, inputs, {in_every_type(random.normal(output.sizes())).to(output.options())});
     for (size_t i = 0; i < inputs.size(); ++i)
       all.push_back({"gradient of " + named()[i].name, gradients[i]});
     return all;
@@ -84,20 +85,14 @@ class ActivateInputs {
   }
 };
 
-/// Against double arithmetic on the same numbers, the operator errs at most twice as much as plain PyTorch in the same
-/// types does, up to the rounding of the accumulation type.
+/// The rule of expect_error_of_plain (error_rule.h), for the output and all gradients.
 inline void expect_error_of_plain(const ActivateInputs& given) {
   const auto exact = given.as(at::kDouble, at::kDouble);
   const auto wanted = exact.values_and_gradients(exact.plain());
   const auto got = given.values_and_gradients(given.run());
   const auto usual = given.values_and_gradients(given.plain());
-  const double unit = given.hidden.scalar_type() == at::kDouble ? 1e-14 : 6e-8;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto distance = [&](const at::Tensor& t) {
-      return (t.to(at::kCPU, at::kDouble) - wanted[i].tensor).norm().item<double>();
-    };
-    EXPECT_LE(distance(got[i].tensor), 2 * distance(usual[i].tensor) + unit * wanted[i].tensor.norm().item<double>())
-        << wanted[i].name;
+    expect_error_of_plain(got[i].tensor, usual[i].tensor, wanted[i].tensor, wanted[i].name);
   }
 }
 

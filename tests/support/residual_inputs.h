@@ -2,6 +2,7 @@
 
 #include "dba/residual_norm.h"
 #include "support/comparison.h"
+#include "support/error_rule.h"
 
 namespace dba::test {
 
@@ -99,20 +100,20 @@ class ResidualInputs {
     return all;
   }
 
-  /// The outputs and then the gradients of the named leaves for fixed gradients of the outputs, in double on the CPU.
+  /// The outputs and then the gradients of the named leaves for fixed gradients of the outputs.
   std::vector<Named> values_and_gradients(const std::vector<at::Tensor>& outputs) const {
     Random random(77);
     std::vector<Named> all;
     std::vector<at::Tensor> above, inputs;
     for (const at::Tensor& output : outputs) {
-      all.push_back({"output", output.detach().to(at::kCPU, at::kDouble)});
-      above.push_back(random.normal(output.sizes()).to(output.options()));
+      all.push_back({"output", output.detach()});
+      above.push_back(in_every_type(random.normal(output.sizes())).to(output.options()));
     }
     for (const Named& input : named())
       inputs.push_back(input.tensor);
     const auto gradients = torch::autograd::grad(outputs, inputs, above);
     for (size_t i = 0; i < inputs.size(); ++i)
-      all.push_back({"gradient of " + named()[i].name, gradients[i].to(at::kCPU, at::kDouble)});
+      all.push_back({"gradient of " + named()[i].name, gradients[i]});
     return all;
   }
 
@@ -129,32 +130,14 @@ class ResidualInputs {
   }
 };
 
-/// What one number loses; for double the few of a whole computation.
-inline double rounding_of(at::ScalarType type) {
-  switch (type) {
-    case at::kBFloat16:
-      return 1.0 / 256;
-    case at::kHalf:
-      return 1.0 / 2048;
-    case at::kFloat:
-      return 2.4e-7;
-    default:
-      return 1e-14;
-  }
-}
-
-/// Against double arithmetic on the same numbers, the operator errs at most twice as much as plain PyTorch in the same
-/// types does, and by one rounding of the result: in a handful of numbers plain PyTorch may have luck.
+/// The rule of expect_error_of_plain (error_rule.h), for the outputs and all gradients.
 inline void expect_error_of_plain(const ResidualInputs& given) {
   const auto exact = given.exact();
   const auto wanted = exact.values_and_gradients(exact.plain());
   const auto got = given.values_and_gradients(given.run());
   const auto usual = given.values_and_gradients(given.plain());
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const double error = (got[i].tensor - wanted[i].tensor).norm().item<double>();
-    const double allowed = 2 * (usual[i].tensor - wanted[i].tensor).norm().item<double>();
-    EXPECT_LE(error, allowed + rounding_of(got[i].tensor.scalar_type()) * wanted[i].tensor.norm().item<double>())
-        << wanted[i].name;
+    expect_error_of_plain(got[i].tensor, usual[i].tensor, wanted[i].tensor, wanted[i].name);
   }
 }
 

@@ -1,4 +1,5 @@
 #include "ops/cuda/activate.cuh"
+#include "ops/cuda/column_sums.cuh"
 
 namespace dba::ops::cuda {
 namespace {
@@ -9,8 +10,6 @@ constexpr int64_t kBlocks = 1584;
 /// Blocks that a multiprocessor shall hold, by the registers that are left to a thread.
 template <class T, bool whole>
 constexpr int kResidents = sizeof(T) == 2 && whole ? 4 : 3;
-/// Threads that share a column when the partial sums are added.
-constexpr int kSegments = 32;
 
 template <class T, ActivateKind kind, bool whole>
 __global__ void __launch_bounds__(kActivateThreads, (kResidents<T, whole>))
@@ -75,37 +74,15 @@ __global__ void __launch_bounds__(kActivateThreads, (kResidents<T, whole>))
   if (threadIdx.y == 0) {
     auto* const partial = static_cast<A*>(given.workspace) + static_cast<int64_t>(blockIdx.x) * d;
     for (int i = 0; i < kOwn; ++i) {
-      A sum = 0;
+      CompensatedSum<A> sum;
 #pragma unroll 1
       for (int group = 0; group < static_cast<int>(blockDim.y); ++group) {
-        sum += columns[group * width + i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)];
+        sum.add(columns[group * width + i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)]);
       }
       if (column + i < d) {
-        partial[column + i] = sum;
+        partial[column + i] = sum.sum;
       }
     }
-  }
-}
-
-/// One block of kWarp columns × kSegments threads: every thread adds each kSegments-th partial sum, then the first of a
-/// column adds what they have.
-template <class A>
-__global__ void add_bias_partials_kernel(const A* partials, int64_t count, int d, A* sums) {
-  __shared__ A board[kSegments][kWarp];
-  const int column = static_cast<int>(blockIdx.x) * kWarp + static_cast<int>(threadIdx.x);
-  A sum = 0;
-  if (column < d) {
-    for (int64_t i = threadIdx.y; i < count; i += kSegments) {
-      sum += partials[i * d + column];
-    }
-  }
-  board[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y == 0 && column < d) {
-    for (int segment = 1; segment < kSegments; ++segment) {
-      sum += board[segment][threadIdx.x];
-    }
-    sums[column] = sum;
   }
 }
 
@@ -141,10 +118,7 @@ cudaError_t activate_backward(const ActivateBackward& given, cudaStream_t stream
     if (given.dbias == nullptr) {
       return cudaSuccess;
     }
-    const auto stripes = static_cast<unsigned>((given.shape.d + kWarp - 1) / kWarp);
-    add_bias_partials_kernel<A><<<stripes, dim3(kWarp, kSegments), 0, stream>>>(
-        static_cast<const A*>(given.workspace), blocks, given.shape.d, static_cast<A*>(given.dbias));
-    return cudaGetLastError();
+    return add_partials<A>(given.workspace, blocks, given.shape.d, given.dbias, stream);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "ops/cuda/core_backward.h"
 #include "ops/cuda/core_call.h"
 #include "ops/cuda/core_fused.h"
+#include "ops/cuda/general_convert.h"
 #include "ops/fused.h"
 #include "ops/reference/reference.h"
 #include "ops/signatures.h"
@@ -24,21 +25,16 @@ const void* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
-bool multiples_of_eight(std::initializer_list<int64_t> sizes) {
-  return std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size % 8 == 0; });
-}
-
 /// Whether the addresses allow loads of 16 bytes.
 bool aligned(std::initializer_list<const void*> pointers) {
   return std::all_of(pointers.begin(), pointers.end(),
                      [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; });
 }
 
-/// Form `paper`: one launch.
-void forward_paper(const CoreCall& call, const CoreDevice& device, const MixOut& m, const Tensor& compressed) {
-  CoreForwardArguments given{};
+/// What core_paper takes.
+CorePaperArguments paper_arguments(const CoreCall& call, const FusedCore& out) {
+  CorePaperArguments given{};
   given.element = call.element();
-  given.tf32 = call.tf32();
   given.batch = narrow(call.batch);
   given.heads = narrow(call.heads);
   given.d_p = narrow(call.d_p);
@@ -46,18 +42,16 @@ void forward_paper(const CoreCall& call, const CoreDevice& device, const MixOut&
   const std::array<std::pair<Tensor, Tensor>, 3> layers{{{call.w.query_weight, call.w.query_bias},
                                                          {call.w.key_weight, call.w.key_bias},
                                                          {call.w.value_weight, call.w.value_bias}}};
-  given.aligned = multiples_of_eight({call.d, call.query_width, call.value_width});
+  given.aligned = aligned({call.w.out_weight.const_data_ptr()});
   for (int64_t i = 0; i < 3; ++i) {
     Lifted& lifted = given.lifted[i];
     if (call.cross && i > 0) {
       lifted.source = call.other.const_data_ptr<float>();
       lifted.sequence_stride = call.d_p * call.d;
-      lifted.row_stride = call.d;
     } else {
       const auto rows = call.summary(call.c, i);
       lifted.source = static_cast<const float*>(rows.data);
       lifted.sequence_stride = rows.outer;
-      lifted.row_stride = rows.inner;
       lifted.head_stride = rows.head;
       const auto sums = call.row_sums(call.r, i);
       lifted.sums = static_cast<const float*>(sums.data);
@@ -73,37 +67,73 @@ void forward_paper(const CoreCall& call, const CoreDevice& device, const MixOut&
   given.e = narrow(call.e);
   given.out_weight = call.w.out_weight.const_data_ptr();
   given.out_width = narrow(call.out_width);
-  given.aligned = given.aligned && aligned({given.out_weight});
   given.dropout = call.dropout();
-  given.m = m;
-  given.compressed = compressed.mutable_data_ptr<float>();
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  C10_CUDA_CHECK(core_paper_serves(given, device) ? core_paper(given, device, stream)
-                                                  : core_forward(given, device, stream));
+  given.m.m = out.m.mutable_data_ptr<float>();
+  if (out.rounded.scalar_type() != at::kFloat) {
+    given.m.rounded = out.rounded.mutable_data_ptr();
+    given.m.type = element_of(out.rounded.scalar_type());
+  }
+  given.compressed = out.compressed.mutable_data_ptr<float>();
+  return given;
 }
 
-/// Form `released`: two launches for the projections, because the second takes all heads of the first, then one.
-void forward_released(const CoreCall& call, const CoreDevice& device, const MixOut& m, const Tensor& compressed) {
-  const auto [q, k, v] = project_released(call, device, compressed);
-  CoreMixArguments given{};
-  given.element = call.element();
-  given.tf32 = call.tf32();
-  given.batch = narrow(call.batch);
-  given.heads = narrow(call.heads);
-  given.d_p = narrow(call.d_p);
-  given.q = q.const_data_ptr<float>();
-  given.k = k.const_data_ptr<float>();
-  given.v = v.const_data_ptr<float>();
-  given.e = narrow(call.e);
-  given.value_width = narrow(call.value_width);
-  given.norm_weight = call.w.norm_weight.const_data_ptr();
-  given.norm_bias = call.w.norm_bias.const_data_ptr();
-  given.out_weight = call.w.out_weight.const_data_ptr();
-  given.out_width = narrow(call.out_width);
-  given.aligned = multiples_of_eight({call.value_width}) && aligned({given.out_weight});
-  given.dropout = call.dropout();
-  given.m = m;
-  C10_CUDA_CHECK(core_mix(given, device, c10::cuda::getCurrentCUDAStream()));
+/// q, k, v of form `paper`; q is `compressed`.
+std::tuple<Tensor, Tensor, Tensor> project_paper(const CoreCall& call, const Tensor& compressed) {
+  const auto& w = call.w;
+  const auto k = call.joined(call.query_width);
+  const auto v = call.joined(call.value_width);
+  auto first = call.list();
+  append(first, call.lift(0, w.query_weight, w.query_bias, compressed));
+  if (call.cross) {
+    append(first, call.project(call.other, w.key_weight, w.key_bias, k));
+    append(first, call.project(call.other, w.value_weight, w.value_bias, v));
+  } else {
+    append(first, call.lift(1, w.key_weight, w.key_bias, k));
+    append(first, call.lift(2, w.value_weight, w.value_bias, v));
+  }
+  run(first, call.c);
+  if (!w.width.defined()) {
+    return {compressed, k, v};
+  }
+  const auto narrow_q = call.joined(call.e);
+  const auto narrow_k = call.joined(call.e);
+  auto second = call.list();
+  append(second, call.narrowed(compressed, narrow_q));
+  append(second, call.narrowed(k, narrow_k));
+  run(second, call.c);
+  return {narrow_q, narrow_k, v};
+}
+
+/// Both forms in steps: projections, attention between slots, W_O.
+void forward_in_steps(const CoreCall& call, const CoreDevice& device, const FusedCore& out) {
+  const auto [q, k, v] = call.released ? project_released(call, out.compressed) : project_paper(call, out.compressed);
+  const auto normed = call.joined(call.value_width);
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  C10_CUDA_CHECK(core_attend(attend_arguments(call, q, k, v, normed), device, stream));
+  auto last = call.list();
+  auto product = call.mixed_out(normed, out.m);
+  const auto type = element_of(out.rounded.scalar_type());
+  const bool rounds = type != Element::float32;
+  if (rounds && type == call.element()) {
+    product.rounded = out.rounded.mutable_data_ptr();
+  }
+  append(last, product);
+  run(last, call.c);
+  if (rounds && type != call.element()) {
+    C10_CUDA_CHECK(general::round_to_elements(out.rounded.mutable_data_ptr(), out.m.const_data_ptr<float>(),
+                                              out.m.numel(), type, stream));
+  }
+}
+
+void forward(const CoreCall& call, const CoreDevice& device, const FusedCore& out) {
+  if (!call.released) {
+    const auto given = paper_arguments(call, out);
+    if (core_paper_serves(given, device)) {
+      C10_CUDA_CHECK(core_paper(given, device, c10::cuda::getCurrentCUDAStream()));
+      return;
+    }
+  }
+  forward_in_steps(call, device, out);
 }
 
 }  // namespace
@@ -122,17 +152,9 @@ FusedCore core_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weigh
   }
   result.m = call.floats({call.batch, call.heads * call.d_p, call.out_width});
   result.compressed = call.floats({call.batch, call.d_p, call.compressed_width});
-  MixOut m{result.m.mutable_data_ptr<float>()};
-  if (rounded == at::kFloat) {
-    result.rounded = result.m;
-  } else {
-    result.rounded = at::empty(result.m.sizes(), result.m.options().dtype(rounded));
-    m.rounded = result.rounded.mutable_data_ptr();
-    m.type = element_of(rounded);
-  }
+  result.rounded = rounded == at::kFloat ? result.m : at::empty(result.m.sizes(), result.m.options().dtype(rounded));
   if (call.batch > 0) {
-    call.released ? forward_released(call, device, m, result.compressed)
-                  : forward_paper(call, device, m, result.compressed);
+    forward(call, device, result);
   }
   return result;
 }

@@ -27,12 +27,11 @@ inline CoreDropout core_dropout(const DropoutKey& key) {
   return {key.p > 0.0 ? key.rng : nullptr, philox::threshold(key.p), static_cast<float>(1.0 / (1.0 - key.p))};
 }
 
-/// (B·d_p, width) floats of one of a head's projections: row j of head h at
-/// data + (j / d_p) · sequence_stride + (j % d_p) · row_stride + h · head_stride.
+/// (B·d_p, d) floats that one of a head's projections takes: row j of head h at
+/// source + (j / d_p) · sequence_stride + h · head_stride + (j % d_p) · d.
 struct Lifted {
   const float* source = nullptr;
   int64_t sequence_stride = 0;
-  int64_t row_stride = 0;
   int64_t head_stride = 0;
   const float* sums = nullptr;  // r of the same rows, or null: 1
   int64_t sums_sequence_stride = 0;
@@ -41,18 +40,17 @@ struct Lifted {
   int width = 0;                 // w
 };
 
-/// Where M goes: as floats, and rounded to the tokens' type for kernels that read it so.
+/// Where M goes: as floats, and rounded to the tokens' type for kernels that read it so. Either may be null.
 struct MixOut {
   float* m = nullptr;       // (B, H·d_p, d_out)
-  void* rounded = nullptr;  // the same or null
+  void* rounded = nullptr;  // the same
   Element type = Element::float32;
 };
 
-/// Form `paper`, self- and cross-attention: everything in one launch.
-struct CoreForwardArguments {
+/// Form `paper`, self- and cross-attention, in one launch: for half weights, 16 slots and heads of 64 columns.
+struct CorePaperArguments {
   Element element;
-  bool tf32;     // float32 products may be rounded to TF32
-  bool aligned;  // d, w_q, w_v multiples of 8 and all pointers of 16 bytes
+  bool aligned;  // all pointers are of 16 bytes
   int batch, heads, d_p, d;
   Lifted lifted[3];   // queries, keys, values
   const void* width;  // R (H, w_q, e) elements or null
@@ -64,57 +62,49 @@ struct CoreForwardArguments {
   float* compressed;  // (B·d_p, H·w_q)
 };
 
-/// Form `released`, after the projections: attention between slots, LayerNorm, W_O.
-struct CoreMixArguments {
+/// The attention between slots, O = P' V, and the LayerNorm behind it in form `released`; that one backwards too.
+struct CoreAttendArguments {
   Element element;
-  bool tf32;
-  bool aligned;
   int batch, heads, d_p;
-  const float *q, *k, *v;  // (B·d_p, H·e), (B·d_p, H·e), (B·d_p, H·w_v)
+  const float *q, *k, *v;  // (B·d_p, H·e), (B·d_p, H·e), (B·d_p, H·w_v); behind R
   int e, value_width;
-  const void *norm_weight, *norm_bias;  // (H·w_v) elements
-  const void* out_weight;               // (d_out, H·w_v) elements
-  int out_width;
+  const void *norm_weight, *norm_bias;  // (H·w_v) elements, or null: no LayerNorm
   CoreDropout dropout;
-  MixOut m;
+  float* normed;         // (B·d_p, H·w_v) what W_O multiplies
+  const float* dnormed;  // (B·d_p, H·w_v) its gradient, or null: forward only; with LayerNorm only, like the next two
+  float* dnorm_products;  // (B·d_p, H·w_v) dnormed ∘ x̂
+  float* dmixed;          // (B·d_p, H·w_v) gradient of O
 };
 
-/// The attention between slots backwards, in both forms.
+/// The attention between slots backwards, in both forms, head by head.
 struct CoreAttendBackwardArguments {
   Element element;
-  bool tf32;
   int batch, heads, d_p;
   const float *q, *k, *v;  // (B·d_p, H·w_q), (B·d_p, H·w_q), (B·d_p, H·w_v); before R
   int query_width, value_width;
   const void* width;  // R (H, w_q, e) elements or null (e = w_q)
   int e;
-  const void *norm_weight, *norm_bias;  // (H·w_v) elements, or null: no LayerNorm
   CoreDropout dropout;
-  const float* dnormed;          // (B·d_p, H·w_v) gradient of what W_O multiplies
+  const float* dmixed;           // (B·d_p, H·w_v) gradient of O
   const float* dcompressed;      // (B·d_p, H·w_q) added to dq, or null
-  float* normed;                 // (B·d_p, H·w_v) what W_O multiplies
-  float* dnorm_products;         // (B·d_p, H·w_v) dnormed ∘ x̂; with LayerNorm only
+  float* mixed;                  // (B·d_p, H·w_v) O, or null
   float *dq, *dk, *dv;           // like q, k, v
   float *dq_narrow, *dk_narrow;  // (B·d_p, H·e) behind R; with R only
 };
 
-/// Bytes of shared memory that a block needs with one sequence: the least that each kernel works with.
-int64_t core_forward_bytes(int d_p, int query_width, int value_width, int e, bool with_width);
-int64_t core_mix_bytes(int d_p, int heads, int value_width);
-int64_t core_attend_backward_bytes(int d_p, int heads, int value_width, int e, bool with_width, bool with_norm);
+/// Bytes of shared memory that a block needs at least.
+int64_t core_attend_bytes(int d_p, int heads, int value_width);
+int64_t core_attend_backward_bytes(int d_p, int e, bool with_width);
 
 struct CoreDevice {
   int multiprocessors;
   int64_t shared_bytes;  // what one block may take
 };
 
-/// The same for half weights, 16 slots and heads of 64 columns, where it serves.
-bool core_paper_serves(const CoreForwardArguments& given, const CoreDevice& device);
-cudaError_t core_paper(const CoreForwardArguments& given, const CoreDevice& device, cudaStream_t stream);
-
-cudaError_t core_forward(const CoreForwardArguments& arguments, const CoreDevice& device, cudaStream_t stream);
-cudaError_t core_mix(const CoreMixArguments& arguments, const CoreDevice& device, cudaStream_t stream);
-cudaError_t core_attend_backward(const CoreAttendBackwardArguments& arguments, const CoreDevice& device,
+bool core_paper_serves(const CorePaperArguments& given, const CoreDevice& device);
+cudaError_t core_paper(const CorePaperArguments& given, const CoreDevice& device, cudaStream_t stream);
+cudaError_t core_attend(const CoreAttendArguments& given, const CoreDevice& device, cudaStream_t stream);
+cudaError_t core_attend_backward(const CoreAttendBackwardArguments& given, const CoreDevice& device,
                                  cudaStream_t stream);
 
 }  // namespace dba::ops::cuda

@@ -1,284 +1,210 @@
-#include <algorithm>
+#include <cuda_runtime.h>
 
-#include "ops/cuda/core_attend.cuh"
+#include "ops/cuda/core_attend_backward.cuh"
 
+/// The attention between slots backwards, a thread block for one head of one sequence. Everything is float32 without
+/// tensor cores: there are few operations, and their time is that of loading operands and code once.
 namespace dba::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kMostRows = 32;
+using namespace attend_backward;
 
-/// The arrays in shared memory, in floats from the start; rows of (head, sequence, slot).
-struct Layout {
-  int slot_stride, narrow_stride, mixed_stride;
-  int p, dropped, dp;
-  int narrow[2], dnarrow[2];  // with R: q, k behind it and their gradients
-  int mixed;                  // with LayerNorm: O of all heads, then its gradient
-  int floats;
-
-  __host__ __device__ Layout(int rows, int heads, int d_p, int value_width, int e, bool with_width, bool with_norm) {
-    slot_stride = padded_stride(d_p);
-    narrow_stride = with_width ? e | 1 : 0;
-    mixed_stride = with_norm ? padded_stride(heads * value_width) : 0;
-    const int slots = heads * rows * slot_stride;
-    const int narrow_floats = heads * rows * narrow_stride;
-    p = 0;
-    dropped = slots;
-    dp = 2 * slots;
-    narrow[0] = 3 * slots;
-    narrow[1] = narrow[0] + narrow_floats;
-    dnarrow[0] = narrow[1] + narrow_floats;
-    dnarrow[1] = dnarrow[0] + narrow_floats;
-    mixed = dnarrow[1] + narrow_floats;
-    floats = mixed + rows * mixed_stride;
-  }
-};
-
-/// dp holds the gradient of P' after dropout on entry, that of the logits on return.
-__device__ void softmax_backward(const BlockShare& share, const float* p, const float* dropped, float* dp, int stride,
-                                 float keep_scale, float logit_scale) {
-  const int lane = threadIdx.x & 31;
-  for (int unit = threadIdx.x / 32; unit < share.heads * share.rows(); unit += kThreads / 32) {
-    const int64_t base = static_cast<int64_t>(unit) * stride;
-    float sum = 0.0f;
-    for (int key = lane; key < share.d_p; key += 32) {
-      // What was dropped is zero; where P' itself is, the gradient is as well.
-      sum = fmaf(p[base + key], dropped[base + key] != 0.0f ? dp[base + key] * keep_scale : 0.0f, sum);
-    }
-    sum = group_sum<32>(sum);
-    for (int key = lane; key < stride; key += 32) {
-      const bool inside = key < share.d_p;
-      const float kept = inside && dropped[base + key] != 0.0f ? dp[base + key] * keep_scale : 0.0f;
-      dp[base + key] = inside ? p[base + key] * (kept - sum) * logit_scale : 0.0f;
-    }
-  }
-}
-
-/// Forward and backward of the LayerNorm over the rows of `mixed` (O), which becomes O's gradient.
-template <class T>
-__device__ void norm_backward(const CoreAttendBackwardArguments& given, int rows, int64_t first_row, float* mixed,
-                              int stride) {
-  const int lane = threadIdx.x & 31;
-  const int width = given.heads * given.value_width;
-  const T* const weight = static_cast<const T*>(given.norm_weight);
-  const T* const bias = static_cast<const T*>(given.norm_bias);
-  for (int i = threadIdx.x / 32; i < rows; i += kThreads / 32) {
-    float* const row = mixed + i * stride;
-    const int64_t base = (first_row + i) * width;
-    const Moments moments(row, width);
-    float sum = 0.0f;
-    float products = 0.0f;
-    for (int j = lane; j < width; j += 32) {
-      const float unit = (row[j] - moments.mean) * moments.rstd;
-      const float gradient = given.dnormed[base + j];
-      given.normed[base + j] = fmaf(unit, widened(weight[j]), widened(bias[j]));
-      given.dnorm_products[base + j] = gradient * unit;
-      sum = fmaf(gradient, widened(weight[j]), sum);
-      products = fmaf(gradient * widened(weight[j]), unit, products);
-    }
-    sum = group_sum<32>(sum) / static_cast<float>(width);
-    products = group_sum<32>(products) / static_cast<float>(width);
-    for (int j = lane; j < width; j += 32) {
-      const float unit = (row[j] - moments.mean) * moments.rstd;
-      row[j] = moments.rstd * (given.dnormed[base + j] * widened(weight[j]) - sum - unit * products);
-    }
-  }
-}
-
-template <class T, class Math>
-__global__ void __launch_bounds__(kThreads, 1)
-    core_attend_backward_kernel(const CoreAttendBackwardArguments given, int group, int block_heads) {
+/// kStaged: all operands are copied into shared memory first; else they are read where they are.
+template <bool kStaged>
+__global__ void __launch_bounds__(kThreads)
+    core_attend_backward_kernel(const __grid_constant__ CoreAttendBackwardArguments given) {
   extern __shared__ float4 shared_memory[];
-  float* shared = reinterpret_cast<float*>(shared_memory);
-  const int head_blocks = given.heads / block_heads;
-  const int first = blockIdx.x / head_blocks * group;
-  const BlockShare share{first, min(group, given.batch - first),
-                         static_cast<int>(blockIdx.x) % head_blocks * block_heads, block_heads, given.d_p};
-  const int rows = share.rows();
-  const int64_t first_row = static_cast<int64_t>(first) * given.d_p;
-  const bool with_width = given.width != nullptr;
-  const bool with_norm = given.norm_weight != nullptr;
-  const Layout layout(group * given.d_p, block_heads, given.d_p, given.value_width, given.e, with_width, with_norm);
+  float* const shared = reinterpret_cast<float*>(shared_memory);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const Division block(static_cast<int>(blockIdx.x), given.heads);
+  const int sequence = block.quotient;
+  const int head = block.remainder;
+  const int d_p = given.d_p;
+  const int e = given.e;
   const int query_width = given.query_width;
-  const int value_width = given.value_width;
-  const int query_stride = given.heads * query_width;
-  const int value_stride = given.heads * value_width;
-  const int64_t query_base = first_row * query_stride + share.first_head * query_width;
-  const int64_t value_base = first_row * value_stride + share.first_head * value_width;
-  const HeadRows v{given.v + value_base, value_stride, value_width};
-  HeadRows q{given.q + query_base, query_stride, query_width};
-  HeadRows k{given.k + query_base, query_stride, query_width};
-  const T* const width = static_cast<const T*>(given.width);
+  const bool with_width = given.width != nullptr;
+  const Layout layout(d_p, query_width, given.value_width, e, with_width, kStaged);
+  const int query_row = given.heads * query_width;
+  const int value_row = given.heads * given.value_width;
+  const int64_t first_row = static_cast<int64_t>(sequence) * d_p;
+  const int64_t query_base = first_row * query_row + head * query_width;
+  const int64_t value_base = first_row * value_row + head * given.value_width;
+  const int64_t narrow_base = (first_row * given.heads + head) * e;
+  const int64_t width_base = static_cast<int64_t>(head) * query_width * e;
 
-  if (with_width) {
-    for (int keys = 0; keys < 2; ++keys) {
-      const HeadRows from = keys ? k : q;
-      float* const out = shared + (keys ? layout.narrow[1] : layout.narrow[0]);
-      for_each_sequence_tile(share, given.e, 8, [&](int head, int row, int slot, int column) {
-        const Along<float, false> a{{from.at(row, head), 0, from.stride, given.d_p}, slot, given.d_p, query_width};
-        const Across<T, false> b{
-            {width + static_cast<int64_t>(share.first_head + head) * query_width * given.e, 0, given.e, query_width},
-            column,
-            given.e,
-            query_width};
-        tile_product<Math, 1, 1>(a, b, query_width, [&](int i, int j, float value) {
-          out[(head * rows + row + i) * layout.narrow_stride + j] = value;
-        });
-      });
+  Rows q{given.q + query_base, query_row};
+  Rows k{given.k + query_base, query_row};
+  Rows v{given.v + value_base, value_row};
+  Rows dmixed{given.dmixed + value_base, value_row};
+  if constexpr (kStaged) {
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      const Rows from = i == 0 ? q : i == 1 ? k : i == 2 ? v : dmixed;
+      const int at = i == 0 ? layout.rows[0] : i == 1 ? layout.rows[1] : i == 2 ? layout.rows[2] : layout.rows[3];
+      stage_rows(shared + at, i < 2 ? layout.query_stride : layout.value_stride, from, d_p,
+                 i < 2 ? query_width : given.value_width);
     }
-    const int64_t head_stride = static_cast<int64_t>(rows) * layout.narrow_stride;
-    q = {shared + layout.narrow[0], layout.narrow_stride, head_stride};
-    k = {shared + layout.narrow[1], layout.narrow_stride, head_stride};
+    commit_copies();
+    if (with_width) {
+#pragma unroll 1
+      for (int i = thread; i < round_up(query_width, 4) * e; i += kThreads) {
+        const Division place(i, e);
+        shared[layout.width + place.remainder * layout.query_stride + place.quotient] =
+            place.quotient < query_width ? number_at(given.width, given.element, width_base + i) : 0.0f;
+      }
+    }
+    q = {shared + layout.rows[0], layout.query_stride};
+    k = {shared + layout.rows[1], layout.query_stride};
+    v = {shared + layout.rows[2], layout.value_stride};
+    dmixed = {shared + layout.rows[3], layout.value_stride};
+    await_copies<0>();
     __syncthreads();
   }
 
+  // dP' = dO Vᵀ, and q, k behind R.
   float* const p = shared + layout.p;
-  float* const dropped = shared + layout.dropped;
-  float* const dp = shared + layout.dp;
-  const int stride = layout.slot_stride;
-  const SlotMask mask(given.dropout);
-  const float scale = 1.0f / sqrtf(static_cast<float>(given.e));
-  slot_softmax(share, q, k, given.e, scale, mask, p, dropped, stride);
-  __syncthreads();
-
-  HeadRows dmixed{given.dnormed + value_base, value_stride, value_width};
-  if (with_norm) {
-    mix_values<Math, false>(share, dropped, stride, v, value_width, shared + layout.mixed, layout.mixed_stride);
-    __syncthreads();
-    norm_backward<T>(given, rows, first_row, shared + layout.mixed, layout.mixed_stride);
-    __syncthreads();
-    dmixed = {shared + layout.mixed, layout.mixed_stride, value_width};
-  } else {
-    mix_values<Math, false>(share, dropped, stride, v, value_width, given.normed + value_base, value_stride);
-  }
-
-  // dP' = dO Vᵀ
-  for_each_sequence_tile(share, given.d_p, 32, [&](int head, int row, int slot, int column) {
-    const Along<float, false> a{{dmixed.at(row, head), 0, dmixed.stride, given.d_p}, slot, given.d_p, value_width};
-    const Along<float, false> b{{v.at(row, head), 0, v.stride, given.d_p}, column, given.d_p, value_width};
-    tile_product<Math, 1, 4>(a, b, value_width,
-                             [&](int i, int j, float value) { dp[(head * rows + row + i) * stride + j] = value; });
-  });
-  __syncthreads();
-  softmax_backward(share, p, dropped, dp, stride, mask.scale, scale);
-  __syncthreads();
-
-  // dV = P'ᵀ dO
-  for_each_sequence_tile(share, value_width, 32, [&](int head, int row, int slot, int column) {
-    const Across<float, false> a{
-        {dropped + (head * rows + row) * stride, 0, stride, given.d_p}, slot, given.d_p, given.d_p};
-    const Across<float, false> b{{dmixed.at(row, head), 0, dmixed.stride, given.d_p}, column, value_width, given.d_p};
-    tile_product<Math, 1, 4>(a, b, given.d_p, [&](int i, int j, float value) {
-      given.dv[value_base + static_cast<int64_t>(row + i) * value_stride + head * value_width + j] = value;
-    });
-  });
-
-  // Of the logits: dQ = dS K, dK = dSᵀ Q, behind R where there is one.
-  const auto store_query = [&](int head, int row, int j, float value) {
-    const int64_t at = query_base + static_cast<int64_t>(row) * query_stride + head * query_width + j;
-    given.dq[at] = given.dcompressed == nullptr ? value : value + given.dcompressed[at];
-  };
-  const auto store_key = [&](int head, int row, int j, float value) {
-    given.dk[query_base + static_cast<int64_t>(row) * query_stride + head * query_width + j] = value;
-  };
-  const auto narrow_at = [&](int head, int row, int j) {
-    return (first_row + row) * (given.heads * given.e) + (share.first_head + head) * given.e + j;
-  };
-  for_each_sequence_tile(share, given.e, 8, [&](int head, int row, int slot, int column) {
-    const float* const ds = dp + (head * rows + row) * stride;
-    const Along<float, false> of_queries{{ds, 0, stride, given.d_p}, slot, given.d_p, given.d_p};
-    const Across<float, false> keys{{k.at(row, head), 0, k.stride, given.d_p}, column, given.e, given.d_p};
-    tile_product<Math, 1, 1>(of_queries, keys, given.d_p, [&](int i, int j, float value) {
-      if (with_width) {
-        shared[layout.dnarrow[0] + (head * rows + row + i) * layout.narrow_stride + j] = value;
-        given.dq_narrow[narrow_at(head, row + i, j)] = value;
+  float* const ds = shared + layout.ds;
+  const int narrow_columns = with_width ? round_up(e, 4) : 0;
+#pragma unroll 1
+  for (int unit = thread; unit < d_p * (d_p + 2 * narrow_columns); unit += kThreads) {
+    if (unit < d_p * d_p) {
+      const Division place(unit, d_p);
+      ds[place.quotient * layout.slot_stride + place.remainder] =
+          dot<kStaged>(dmixed.at(place.quotient), v.at(place.remainder), given.value_width);
+      continue;
+    }
+    const Division place(unit - d_p * d_p, narrow_columns);
+    const int row = place.quotient;  // those of q, then those of k
+    const int column = place.remainder;
+    const float* const from = row < d_p ? q.at(row) : k.at(row - d_p);
+    float sum = 0.0f;
+    if (column < e) {
+      if constexpr (kStaged) {
+        sum = dot<true>(from, shared + layout.width + column * layout.query_stride, query_width);
       } else {
-        store_query(head, row + i, j, value);
-      }
-    });
-    const Across<float, false> of_keys{{ds, 0, stride, given.d_p}, slot, given.d_p, given.d_p};
-    const Across<float, false> queries{{q.at(row, head), 0, q.stride, given.d_p}, column, given.e, given.d_p};
-    tile_product<Math, 1, 1>(of_keys, queries, given.d_p, [&](int i, int j, float value) {
-      if (with_width) {
-        shared[layout.dnarrow[1] + (head * rows + row + i) * layout.narrow_stride + j] = value;
-        given.dk_narrow[narrow_at(head, row + i, j)] = value;
-      } else {
-        store_key(head, row + i, j, value);
-      }
-    });
-  });
-  if (!with_width) {
-    return;
-  }
-  __syncthreads();
-  for (int keys = 0; keys < 2; ++keys) {
-    const float* const from = shared + (keys ? layout.dnarrow[1] : layout.dnarrow[0]);
-    for_each_sequence_tile(share, query_width, 32, [&](int head, int row, int slot, int column) {
-      const Along<float, false> a{
-          {from + (head * rows + row) * layout.narrow_stride, 0, layout.narrow_stride, given.d_p},
-          slot,
-          given.d_p,
-          given.e};
-      const Along<T, false> b{
-          {width + static_cast<int64_t>(share.first_head + head) * query_width * given.e, 0, given.e, query_width},
-          column,
-          query_width,
-          given.e};
-      tile_product<Math, 1, 4>(a, b, given.e, [&](int i, int j, float value) {
-        if (keys) {
-          store_key(head, row + i, j, value);
-        } else {
-          store_query(head, row + i, j, value);
+        for (int x = 0; x < query_width; ++x) {
+          sum = fmaf(from[x], number_at(given.width, given.element, width_base + static_cast<int64_t>(x) * e + column),
+                     sum);
         }
-      });
-    });
+      }
+    }
+    shared[layout.narrow[0] + row * layout.narrow_stride + column] = sum;
+  }
+  __syncthreads();
+  if (with_width) {
+    q = {shared + layout.narrow[0], layout.narrow_stride};
+    k = {shared + layout.narrow[1], layout.narrow_stride};
+  }
+  softmax_rows<kStaged>(given, sequence, head, q, k, p, ds, layout.slot_stride);
+  __syncthreads();
+
+  // O = P' V, dV = P'ᵀ dO, and of the logits dQ = dS K, dK = dSᵀ Q, behind R where there is one; then before R.
+  const float kept_scale = given.dropout.rng != nullptr ? given.dropout.scale : 1.0f;
+  const int value_tiles = (given.value_width + 3) / 4;
+  const int narrow_tiles = (e + 3) / 4;
+  const int query_tiles = (query_width + 3) / 4;
+#pragma unroll 1
+  for (int before = 0; before < (with_width ? 2 : 1); ++before) {
+    const int of_values = before ? 0 : d_p * value_tiles;
+    const int tiles = before ? query_tiles : narrow_tiles;
+    const int units = 2 * of_values + 2 * d_p * tiles;
+#pragma unroll 1
+    for (int unit = given.mixed == nullptr ? of_values + thread : thread; unit < units; unit += kThreads) {
+      const bool values = unit < 2 * of_values;
+      const int of_kind = values ? unit : unit - 2 * of_values;
+      const int row_tiles = values ? value_tiles : tiles;
+      const Division place(of_kind, row_tiles);
+      const bool second = place.quotient >= d_p;  // rows of the first product, then of the second
+      const int row = second ? place.quotient - d_p : place.quotient;
+      const int column = 4 * place.remainder;
+      Mixture mixture{};
+      mixture.depth = d_p;
+      mixture.of_row = second ? 1 : layout.slot_stride;
+      mixture.of_k = second ? layout.slot_stride : 1;
+      if (values) {
+        mixture.a = p;
+        mixture.kept_scale = kept_scale;
+        mixture.b = second ? dmixed : v;
+        mixture.width = given.value_width;
+        mixture.out = (second ? given.dv : given.mixed) + value_base;
+        mixture.out_stride = value_row;
+      } else if (!before) {
+        mixture.a = ds;
+        mixture.b = second ? q : k;
+        mixture.width = e;
+        mixture.out = with_width ? (second ? given.dk_narrow : given.dq_narrow) + narrow_base
+                                 : (second ? given.dk : given.dq) + query_base;
+        mixture.out_stride = with_width ? given.heads * e : query_row;
+        mixture.copy = with_width ? shared + (second ? layout.dnarrow[1] : layout.dnarrow[0]) : nullptr;
+        mixture.copy_stride = layout.narrow_stride;
+      } else {
+        mixture.a = shared + (second ? layout.dnarrow[1] : layout.dnarrow[0]);
+        mixture.of_row = layout.narrow_stride;
+        mixture.of_k = 1;
+        mixture.depth = e;
+        mixture.b = {shared + layout.width, layout.query_stride};
+        mixture.width = query_width;
+        mixture.out = (second ? given.dk : given.dq) + query_base;
+        mixture.out_stride = query_row;
+      }
+      const bool adds = !second && !values && (before || !with_width) && given.dcompressed != nullptr;
+      mixture.add = adds ? given.dcompressed + query_base : nullptr;
+
+      const float* a = mixture.a + row * mixture.of_row;
+      float sum[4] = {};
+#pragma unroll 4
+      for (int x = 0; x < mixture.depth; ++x) {
+        float weight = a[x * mixture.of_k];
+        weight = values ? fmaxf(weight, 0.0f) * mixture.kept_scale : weight;
+        float4 value;
+        if (kStaged || !before) {
+          value = four_columns<kStaged>(mixture.b, x, column, mixture.width);
+        } else {
+          float numbers[4];
+          for (int i = 0; i < 4; ++i) {
+            numbers[i] = column + i < query_width ? number_at(given.width, given.element,
+                                                              width_base + static_cast<int64_t>(column + i) * e + x)
+                                                  : 0.0f;
+          }
+          value = make_float4(numbers[0], numbers[1], numbers[2], numbers[3]);
+        }
+        sum[0] = fmaf(weight, value.x, sum[0]);
+        sum[1] = fmaf(weight, value.y, sum[1]);
+        sum[2] = fmaf(weight, value.z, sum[2]);
+        sum[3] = fmaf(weight, value.w, sum[3]);
+      }
+      write_four(mixture, row, column, sum);
+    }
+    __syncthreads();
   }
 }
 
-template <class T, class Math>
-cudaError_t launch(const CoreAttendBackwardArguments& given, const CoreDevice& device, cudaStream_t stream) {
-  const bool with_width = given.width != nullptr;
-  const bool with_norm = given.norm_weight != nullptr;
-  // A LayerNorm joins the heads in one block.
-  const int block_heads = with_norm ? given.heads : 1;
-  const int64_t work = int64_t{given.batch} * (given.heads / block_heads);
-  const int64_t one =
-      core_attend_backward_bytes(given.d_p, given.heads, given.value_width, given.e, with_width, with_norm);
-  const auto group =
-      static_cast<int>(std::max<int64_t>(1, std::min({(work + device.multiprocessors - 1) / device.multiprocessors,
-                                                      int64_t{kMostRows / given.d_p}, device.shared_bytes / one})));
-  const Layout layout(group * given.d_p, block_heads, given.d_p, given.value_width, given.e, with_width, with_norm);
-  const auto bytes = static_cast<size_t>(layout.floats) * sizeof(float);
-  const auto kernel = core_attend_backward_kernel<T, Math>;
-  if (const auto error =
+template <bool kStaged>
+cudaError_t launch(const CoreAttendBackwardArguments& given, int64_t bytes, cudaStream_t stream) {
+  const auto kernel = core_attend_backward_kernel<kStaged>;
+  if (const auto status =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-      error != cudaSuccess) {
-    return error;
+      status != cudaSuccess) {
+    return status;
   }
-  const auto blocks = static_cast<unsigned>((given.batch + group - 1) / group * (given.heads / block_heads));
-  kernel<<<blocks, kThreads, bytes, stream>>>(given, group, block_heads);
+  kernel<<<static_cast<unsigned>(given.batch * given.heads), kThreads, static_cast<size_t>(bytes), stream>>>(given);
   return cudaGetLastError();
 }
 
 }  // namespace
 
-int64_t core_attend_backward_bytes(int d_p, int heads, int value_width, int e, bool with_width, bool with_norm) {
-  return Layout(d_p, with_norm ? heads : 1, d_p, value_width, e, with_width, with_norm).floats *
-         static_cast<int64_t>(sizeof(float));
+int64_t core_attend_backward_bytes(int d_p, int e, bool with_width) {
+  return Layout(d_p, 0, 0, e, with_width, false).floats * static_cast<int64_t>(sizeof(float));
 }
 
 cudaError_t core_attend_backward(const CoreAttendBackwardArguments& given, const CoreDevice& device,
                                  cudaStream_t stream) {
-  switch (given.element) {
-    case Element::float16:
-      return launch<__half, TensorCores>(given, device, stream);
-    case Element::bfloat16:
-      return launch<__nv_bfloat16, TensorCores>(given, device, stream);
-    case Element::float32:
-      return given.tf32 ? launch<float, TensorCores>(given, device, stream)
-                        : launch<float, FusedMultiplyAdd>(given, device, stream);
-  }
-  return cudaErrorInvalidValue;
+  const auto bytes = [&](bool staged) {
+    return Layout(given.d_p, given.query_width, given.value_width, given.e, given.width != nullptr, staged).floats *
+           static_cast<int64_t>(sizeof(float));
+  };
+  return bytes(true) <= device.shared_bytes ? launch<true>(given, bytes(true), stream)
+                                            : launch<false>(given, bytes(false), stream);
 }
 
 }  // namespace dba::ops::cuda

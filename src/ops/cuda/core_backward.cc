@@ -24,9 +24,9 @@ SlotGradients attend_backward(const CoreCall& call, const CoreDevice& device, co
   out.dk = call.joined(call.query_width);
   out.dv = call.joined(call.value_width);
   out.normed = call.joined(call.value_width);
+  const auto stream = c10::cuda::getCurrentCUDAStream();
   CoreAttendBackwardArguments given{};
   given.element = call.element();
-  given.tf32 = call.tf32();
   given.batch = narrow(call.batch);
   given.heads = narrow(call.heads);
   given.d_p = narrow(call.d_p);
@@ -36,6 +36,19 @@ SlotGradients attend_backward(const CoreCall& call, const CoreDevice& device, co
   given.query_width = narrow(call.query_width);
   given.value_width = narrow(call.value_width);
   given.e = narrow(call.e);
+  Tensor dmixed = dnormed;
+  if (call.released) {
+    // The LayerNorm joins the heads, which are apart in the rest.
+    dmixed = call.joined(call.value_width);
+    out.dnorm_products = call.joined(call.value_width);
+    auto norm = attend_arguments(call, q, k, v, out.normed);
+    norm.dnormed = dnormed.const_data_ptr<float>();
+    norm.dnorm_products = out.dnorm_products.mutable_data_ptr<float>();
+    norm.dmixed = dmixed.mutable_data_ptr<float>();
+    C10_CUDA_CHECK(core_attend(norm, device, stream));
+  } else {
+    given.mixed = out.normed.mutable_data_ptr<float>();
+  }
   if (call.w.width.defined()) {
     out.dq_narrow = call.joined(call.e);
     out.dk_narrow = call.joined(call.e);
@@ -43,20 +56,13 @@ SlotGradients attend_backward(const CoreCall& call, const CoreDevice& device, co
     given.dq_narrow = out.dq_narrow.mutable_data_ptr<float>();
     given.dk_narrow = out.dk_narrow.mutable_data_ptr<float>();
   }
-  if (call.released) {
-    out.dnorm_products = call.joined(call.value_width);
-    given.norm_weight = call.w.norm_weight.const_data_ptr();
-    given.norm_bias = call.w.norm_bias.const_data_ptr();
-    given.dnorm_products = out.dnorm_products.mutable_data_ptr<float>();
-  }
   given.dropout = call.dropout();
-  given.dnormed = dnormed.const_data_ptr<float>();
+  given.dmixed = dmixed.const_data_ptr<float>();
   given.dcompressed = dcompressed.defined() ? dcompressed.const_data_ptr<float>() : nullptr;
-  given.normed = out.normed.mutable_data_ptr<float>();
   given.dq = out.dq.mutable_data_ptr<float>();
   given.dk = out.dk.mutable_data_ptr<float>();
   given.dv = out.dv.mutable_data_ptr<float>();
-  C10_CUDA_CHECK(core_attend_backward(given, device, c10::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(core_attend_backward(given, device, stream));
   return out;
 }
 
@@ -181,7 +187,7 @@ reference::CoreGradients backward_paper(const CoreCall& call, const CoreDevice& 
     append(first, call.lift(2, w.value_weight, w.value_bias, v));
   }
   append(first, of_mixed(call, dm, dmixed));
-  run(first, device);
+  run(first, call.c);
 
   const auto slots = attend_backward(call, device, q, k, v, dmixed, dcompressed);
 
@@ -213,7 +219,7 @@ reference::CoreGradients backward_paper(const CoreCall& call, const CoreDevice& 
                                        narrow(call.rows())};
     append(last, of_width);
   }
-  run(last, device);
+  run(last, call.c);
   return result;
 }
 
@@ -224,7 +230,7 @@ reference::CoreGradients backward_released(const CoreCall& call, const CoreDevic
   auto& grad = result.weights;
   const auto compressed = call.floats({call.rows(), call.compressed_width});
   const auto dnormed = call.joined(call.value_width);
-  const auto [q, k, v] = project_released(call, device, compressed, of_mixed(call, dm, dnormed));
+  const auto [q, k, v] = project_released(call, compressed, of_mixed(call, dm, dnormed));
   const auto slots = attend_backward(call, device, q, k, v, dnormed, {});
 
   auto middle = call.list();
@@ -251,21 +257,42 @@ reference::CoreGradients backward_released(const CoreCall& call, const CoreDevic
                                  CoreCall::vector(grad.norm_weight, width)));
   append(middle,
          weight_gradient(call, CoreCall::whole(dnormed), {}, 1, width, 1, CoreCall::vector(grad.norm_bias, width)));
-  run(middle, device);
+  run(middle, call.c);
 
   result.dc = at::empty_like(call.c);
   result.dr = at::empty_like(call.r);
   auto last = call.list();
   append_lift_gradients(last, call, 0, dlifted, w.compress_weight, grad.compress_weight, w.compress_bias,
                         grad.compress_bias, result.dc, result.dr);
-  run(last, device);
+  run(last, call.c);
   return result;
 }
 
 }  // namespace
 
-std::tuple<Tensor, Tensor, Tensor> project_released(const CoreCall& call, const CoreDevice& device,
-                                                    const Tensor& compressed, const std::optional<Product>& beside) {
+CoreAttendArguments attend_arguments(const CoreCall& call, const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const Tensor& normed) {
+  CoreAttendArguments given{};
+  given.element = call.element();
+  given.batch = narrow(call.batch);
+  given.heads = narrow(call.heads);
+  given.d_p = narrow(call.d_p);
+  given.q = q.const_data_ptr<float>();
+  given.k = k.const_data_ptr<float>();
+  given.v = v.const_data_ptr<float>();
+  given.e = narrow(call.e);
+  given.value_width = narrow(call.value_width);
+  if (call.released) {
+    given.norm_weight = call.w.norm_weight.const_data_ptr();
+    given.norm_bias = call.w.norm_bias.const_data_ptr();
+  }
+  given.dropout = call.dropout();
+  given.normed = normed.mutable_data_ptr<float>();
+  return given;
+}
+
+std::tuple<Tensor, Tensor, Tensor> project_released(const CoreCall& call, const Tensor& compressed,
+                                                    const std::optional<Product>& beside) {
   const auto& w = call.w;
   const auto q = call.joined(call.query_width);
   const auto k = call.joined(call.query_width);
@@ -282,13 +309,13 @@ std::tuple<Tensor, Tensor, Tensor> project_released(const CoreCall& call, const 
   if (call.cross) {
     keys_and_values(first, call.other);
   }
-  run(first, device);
+  run(first, call.c);
   auto second = call.list();
   append(second, call.project(compressed, w.query_weight, w.query_bias, q));
   if (!call.cross) {
     keys_and_values(second, compressed);
   }
-  run(second, device);
+  run(second, call.c);
   return {q, k, v};
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "ops/arguments.h"
+#include "ops/cuda/pass_operands.h"
 
 namespace dba::ops::cuda {
 namespace {
@@ -105,11 +106,9 @@ std::string CoreCall::obstacle(const CoreDevice& device, bool backward) const {
   if (longest > std::numeric_limits<int>::max() / 64) {
     return "sizes must stay below 2²⁵ rows and numbers a sequence, got " + number(longest);
   }
-  const auto slots = narrow(d_p), count = narrow(heads), values = narrow(value_width), width = narrow(e);
-  const bool with_width = w.width.defined();
-  const auto bytes = backward   ? core_attend_backward_bytes(slots, count, values, width, with_width, released)
-                     : released ? core_mix_bytes(slots, count, values)
-                                : core_forward_bytes(slots, narrow(query_width), values, width, with_width);
+  const auto forward_bytes = core_attend_bytes(narrow(d_p), narrow(heads), narrow(value_width));
+  const auto backward_bytes = core_attend_backward_bytes(narrow(d_p), narrow(e), w.width.defined());
+  const auto bytes = backward ? std::max(forward_bytes, backward_bytes) : forward_bytes;
   if (bytes > device.shared_bytes) {
     return "d_p = " + number(d_p) + " with " + number(heads) + " heads of width " + number(value_width) + " needs " +
            number(bytes) + " bytes of shared memory, the device gives a block " + number(device.shared_bytes);
@@ -190,13 +189,40 @@ Product CoreCall::project(const at::Tensor& source, const at::Tensor& weight, co
   return product;
 }
 
+Product CoreCall::narrowed(const at::Tensor& source, const at::Tensor& out) const {
+  Product product;
+  product.orientation = Orientation::along_across;
+  product.part[0] = {by_head(source, query_width),
+                     {w.width.const_data_ptr(), 0, e, query_width * e, narrow(query_width)},
+                     narrow(query_width)};
+  product.parts = 1;
+  product.heads = narrow(heads);
+  product.rows = narrow(rows());
+  product.columns = narrow(e);
+  product.out = by_head(out, e);
+  return product;
+}
+
+Product CoreCall::mixed_out(const at::Tensor& normed, const at::Tensor& m) const {
+  Product product;
+  product.orientation = Orientation::along_along;
+  product.part[0] = {by_head(normed, value_width), weight_columns(w.out_weight, value_width), narrow(value_width)};
+  product.parts = 1;
+  product.heads = narrow(heads);
+  product.rows = narrow(rows());
+  product.columns = narrow(out_width);
+  product.out = slot_rows(m);
+  return product;
+}
+
 void append(ProductList& list, const Product& product) {
   TORCH_INTERNAL_ASSERT(list.count < kMostProducts);
   list.product[list.count++] = product;
 }
 
-void run(const ProductList& list, const CoreDevice& device) {
-  C10_CUDA_CHECK(multiply(list, device.multiprocessors, c10::cuda::getCurrentCUDAStream()));
+void run(const ProductList& list, const at::Tensor& like) {
+  const auto memory = scratch(multiply_workspace(list), like);
+  C10_CUDA_CHECK(multiply(list, memory.mutable_data_ptr(), c10::cuda::getCurrentCUDAStream()));
 }
 
 }  // namespace dba::ops::cuda

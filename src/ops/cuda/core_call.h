@@ -56,10 +56,14 @@ struct CoreCall {
   /// rows Wᵀ + b, all heads at once.
   Product project(const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias,
                   const at::Tensor& out) const;
+  /// Queries or keys behind R: q_h R_h.
+  Product narrowed(const at::Tensor& source, const at::Tensor& out) const;
+  /// M_h = normed_h W_O,hᵀ.
+  Product mixed_out(const at::Tensor& normed, const at::Tensor& m) const;
 };
 
 void append(ProductList& list, const Product& product);
-void run(const ProductList& list, const CoreDevice& device);
+void run(const ProductList& list, const at::Tensor& like);
 
 inline int narrow(int64_t size) {
   return static_cast<int>(size);

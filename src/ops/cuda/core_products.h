@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/cuda/passes.h"
@@ -40,18 +41,21 @@ struct Product {
   const float* add = nullptr;  // laid out as out, or null
   HeadMatrix out;              // data is written; of the type `wide_out` says
   bool wide_out = true;        // float, else of B's type
+  void* rounded = nullptr;     // a second copy of out in B's type, laid out like it, or null
 };
 
 constexpr int kMostProducts = 20;
 
 struct ProductList {
-  Element a;  // of A (float32 or that of b); across_across takes both operands in it
+  Element a;  // of A (float32 or that of b); across_across takes both operands in it, copy takes A in b
   Element b;
   bool tf32;
   int count = 0;
   Product product[kMostProducts];
 };
 
-cudaError_t multiply(const ProductList& list, int multiprocessors, cudaStream_t stream);
+/// Bytes of scratch memory that `multiply` wants for the list: deep sums are divided among thread blocks.
+size_t multiply_workspace(const ProductList& list);
+cudaError_t multiply(const ProductList& list, void* workspace, cudaStream_t stream);
 
 }  // namespace dba::ops::cuda

@@ -200,7 +200,7 @@ std::vector<Tensor> fold_stack_backward_cuda(const Tensor& z, at::TensorList wei
     }
   }
   append(list, of_slots);
-  run(list, current_device());
+  run(list, z);
 
   result.front() = result.front().to(z.scalar_type());
   for (size_t i = 0; i < weights.size(); ++i) {

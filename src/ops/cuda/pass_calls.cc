@@ -258,4 +258,12 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
   return result;
 }
 
+Tensor restore_token_gradient(const Tensor& x, const Sequences& sequences, const Tensor& dscores,
+                              const Tensor& restore_rows) {
+  const auto options = x.options().dtype(at::kFloat);
+  const auto no_sums = at::empty({sequences.count(), 0}, options);
+  const Summary no_slots{at::empty({sequences.count(), 0, x.size(1)}, options), no_sums, no_sums};
+  return compress_backward_fused(x, sequences, {}, {}, no_slots, {}, {}, {}, dscores, restore_rows).dx;
+}
+
 }  // namespace dba::ops::cuda

@@ -34,4 +34,8 @@ CompressGradients compress_backward_fused(const at::Tensor& x, const Sequences& 
                                           const at::Tensor& dr, const at::Tensor& dlse, const at::Tensor& dscores,
                                           const at::Tensor& restore_rows);
 
+/// dX of restore alone: each token's dscores times its sequence's rows, (S, d) or (B, S, d).
+at::Tensor restore_token_gradient(const at::Tensor& x, const Sequences& sequences, const at::Tensor& dscores,
+                                  const at::Tensor& restore_rows);
+
 }  // namespace dba::ops::cuda

@@ -93,12 +93,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> restore_backward_cuda(
   const SettledTypes settled;
   const auto sequences = sequences_of(x, begin, end);
   const auto dropout = dropout_of(p, rng);
-  if (rows.dim() == 2 && fused("restore_backward", x, sequences, heads, rows.size(-2))) {
+  if (fused("restore_backward", x, sequences, heads, rows.size(-2))) {
     const auto gradients = restore_backward_fused(
         x, sequences, {rows, value_or_absent(bias), m, value_or_absent(out_bias), heads, linear}, dropout, dy);
-    return {at::matmul(gradients.dscores, rows.to(x.scalar_type())), gradients.rows.to(rows.scalar_type()),
-            as_type_of(gradients.bias, bias), gradients.dm.to(m.scalar_type()),
-            as_type_of(gradients.out_bias, out_bias)};
+    const auto dx = rows.dim() == 2 ? at::matmul(gradients.dscores, rows.to(x.scalar_type()))
+                                    : restore_token_gradient(x, sequences, gradients.dscores, rows);
+    return {dx, gradients.rows.to(rows.scalar_type()), as_type_of(gradients.bias, bias),
+            gradients.dm.to(m.scalar_type()), as_type_of(gradients.out_bias, out_bias)};
   }
   const reference::RestoreBackward given{
       reference::restore_score_rows(rows, value_or_absent(bias)), m, heads, linear, dropout, dy};

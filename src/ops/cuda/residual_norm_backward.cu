@@ -1,3 +1,4 @@
+#include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/residual_norm.cuh"
 
 namespace dba::ops::cuda {
@@ -8,8 +9,6 @@ constexpr int kSums = 3;
 /// Blocks of the pass over the rows, each of which leaves one partial sum: six for each multiprocessor of an H200, half
 /// of which run at a time.
 constexpr int64_t kBlocks = 792;
-/// Threads that share a column when the partial sums are added.
-constexpr int kSegments = 32;
 
 /// Twelve warps a multiprocessor for half types; 512 threads to a block for the others.
 template <class R>
@@ -126,34 +125,12 @@ __global__ void __maxnreg__(kRegisters<R>)
     }
     __syncthreads();
     for (int column = threadIdx.x; column < d; column += blockDim.x) {
-      A sum = 0;
+      CompensatedSum<A> sum;
       for (int group = 0; group < place.groups; ++group) {
-        sum += columns[column % kOwn * blockDim.x + group * width + column / kOwn];
+        sum.add(columns[column % kOwn * blockDim.x + group * width + column / kOwn]);
       }
-      partial[which * d + column] = sum;
+      partial[which * d + column] = sum.sum;
     }
-  }
-}
-
-/// One block of kWarp columns × kSegments threads: every thread adds each kSegments-th partial sum, then the first of a
-/// column adds what they have.
-template <class A>
-__global__ void add_partials_kernel(const A* partials, int64_t count, int columns, A* sums) {
-  __shared__ A board[kSegments][kWarp];
-  const int column = static_cast<int>(blockIdx.x) * kWarp + static_cast<int>(threadIdx.x);
-  A sum = 0;
-  if (column < columns) {
-    for (int64_t i = threadIdx.y; i < count; i += kSegments) {
-      sum += partials[i * columns + column];
-    }
-  }
-  board[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y == 0 && column < columns) {
-    for (int segment = 1; segment < kSegments; ++segment) {
-      sum += board[segment][threadIdx.x];
-    }
-    sums[column] = sum;
   }
 }
 
@@ -187,10 +164,7 @@ cudaError_t residual_norm_backward(const ResidualNormBackward& given, cudaStream
         return error;
       }
     }
-    const int columns = kSums * given.shape.d;
-    add_partials_kernel<A><<<(columns + kWarp - 1) / kWarp, dim3(kWarp, kSegments), 0, stream>>>(
-        static_cast<const A*>(given.workspace), blocks, columns, static_cast<A*>(given.sums));
-    return cudaGetLastError();
+    return add_partials<A>(given.workspace, blocks, kSums * given.shape.d, given.sums, stream);
   });
 }
 
