@@ -26,7 +26,7 @@ class CoreOnGpu : public ::testing::Test {
     set_cuda_kernels(CudaKernels::automatic);
   }
   void TearDown() override {
-    set_cuda_kernels(CudaKernels::off);
+    set_cuda_kernels(CudaKernels::automatic);
   }
 };
 

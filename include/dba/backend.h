@@ -19,14 +19,14 @@ Backend parse_backend(const std::string& name);
 std::string to_string(Backend backend);
 
 /// Which fused CUDA kernels the operators use where the backend is `automatic`.
-///   off        none: plain ATen on the GPU. The default until the kernels have passed all tests on one
-///              (docs/kernels.md)
-///   automatic  those for Hopper where GPU, type and shape allow, else the general ones
+///   off        none: plain ATen on the GPU
+///   automatic  those for Hopper where GPU, type and shape allow, else the general ones, where the build has them for
+///              the GPU (docs/kernels.md)
 ///   general    those for any GPU from compute capability 8.0 on
 /// The backend `fused` takes them whatever this says; `off` then means `automatic`.
 enum class CudaKernels { off, automatic, general };
 
-/// The choice for the whole process; `off` at first, or what DBA_CUDA_KERNELS (off, auto, general) says.
+/// The choice for the whole process; `automatic` at first, or what DBA_CUDA_KERNELS (off, auto, general) says.
 CudaKernels cuda_kernels();
 void set_cuda_kernels(CudaKernels kernels);
 

@@ -20,7 +20,7 @@ std::atomic<Backend>& chosen_backend() {
 
 std::atomic<CudaKernels>& chosen_cuda_kernels() {
   const char* name = std::getenv("DBA_CUDA_KERNELS");
-  static std::atomic<CudaKernels> chosen{name == nullptr ? CudaKernels::off : parse_cuda_kernels(name)};
+  static std::atomic<CudaKernels> chosen{name == nullptr ? CudaKernels::automatic : parse_cuda_kernels(name)};
   return chosen;
 }
 

@@ -13,6 +13,8 @@
 namespace dba::ops {
 namespace {
 
+GpuObstacle gpu_obstacle = nullptr;
+
 bool debug_log_wanted() {
   static const bool wanted = [] {
     const char* level = std::getenv("DBA_LOG");
@@ -52,13 +54,20 @@ bool use_fused(const char* function, const std::string& obstacle) {
   return obstacle.empty();
 }
 
+void set_gpu_obstacle(GpuObstacle obstacle) {
+  gpu_obstacle = obstacle;
+}
+
 bool use_fused_on_gpu(const char* function, const std::string& obstacle) {
   if (backend() == Backend::automatic && cuda_kernels() == CudaKernels::off) {
     log_choice(std::string(function) +
                ": the reference, because fused CUDA kernels are off (DBA_CUDA_KERNELS=auto takes them)");
     return false;
   }
-  return use_fused(function, obstacle);
+  if (backend() == Backend::reference || !obstacle.empty() || gpu_obstacle == nullptr) {
+    return use_fused(function, obstacle);
+  }
+  return use_fused(function, gpu_obstacle());
 }
 
 }  // namespace dba::ops

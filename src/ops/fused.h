@@ -9,8 +9,13 @@ namespace dba::ops {
 /// (DBA_LOG=debug) and the reference serves; with `reference` the answer is always no.
 bool use_fused(const char* function, const std::string& obstacle);
 
-/// The same for kernels on a GPU, which `auto` takes only where cuda_kernels() lets it.
+/// The same for kernels on a GPU, which `auto` takes only where cuda_kernels() lets it and the build has kernels for
+/// it.
 bool use_fused_on_gpu(const char* function, const std::string& obstacle);
+
+/// libdba_cuda leaves here a function that says why its kernels cannot run on the current GPU; empty: they can.
+using GpuObstacle = std::string (*)();
+void set_gpu_obstacle(GpuObstacle obstacle);
 
 /// Says once on standard error which kernel was chosen and why, where DBA_LOG=debug asks for it.
 void log_choice(const std::string& message);

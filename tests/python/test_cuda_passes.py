@@ -32,7 +32,7 @@ def kernels(request):
     torch.ops.dba.set_cuda_kernels(request.param)
     torch.ops.dba.set_backend("fused")
     yield request.param
-    torch.ops.dba.set_cuda_kernels("off")
+    torch.ops.dba.set_cuda_kernels("auto")
     torch.ops.dba.set_backend("auto")
 
 

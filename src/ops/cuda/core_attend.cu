@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/core_attend.cuh"
+#include "ops/cuda/kernel_row.cuh"
 
 /// O = P' V and the LayerNorm over the heads of a slot, one warp for a slot of a sequence and all its heads: the rows
 /// of O are independent of each other, and a sequence's keys and values stay in the cache for its other slots.
@@ -145,6 +146,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   extern __shared__ float4 shared_memory[];
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32)) + warp;
+  take_turn();
   if (row >= given.batch * given.d_p) {
     return;
   }
@@ -177,8 +179,7 @@ cudaError_t launch(const CoreAttendArguments& given, const CoreDevice& device, c
     return status;
   }
   const auto blocks = static_cast<unsigned>((given.batch * given.d_p + warps - 1) / warps);
-  kernel<<<blocks, static_cast<unsigned>(32 * warps), bytes, stream>>>(given);
-  return cudaGetLastError();
+  return launch_in_row(kernel, blocks, static_cast<unsigned>(32 * warps), bytes, stream, given);
 }
 
 }  // namespace

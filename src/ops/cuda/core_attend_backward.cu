@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/core_attend_backward.cuh"
+#include "ops/cuda/kernel_row.cuh"
 
 /// The attention between slots backwards, a thread block for one head of one sequence. Everything is float32 without
 /// tensor cores: there are few operations, and their time is that of loading operands and code once.
@@ -17,6 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   float* const shared = reinterpret_cast<float*>(shared_memory);
   const auto thread = static_cast<int>(threadIdx.x);
   const Division block(static_cast<int>(blockIdx.x), given.heads);
+  take_turn();
   const int sequence = block.quotient;
   const int head = block.remainder;
   const int d_p = given.d_p;
@@ -187,8 +189,8 @@ cudaError_t launch(const CoreAttendBackwardArguments& given, int64_t bytes, cuda
       status != cudaSuccess) {
     return status;
   }
-  kernel<<<static_cast<unsigned>(given.batch * given.heads), kThreads, static_cast<size_t>(bytes), stream>>>(given);
-  return cudaGetLastError();
+  return launch_in_row(kernel, static_cast<unsigned>(given.batch * given.heads), kThreads, static_cast<size_t>(bytes),
+                       stream, given);
 }
 
 }  // namespace

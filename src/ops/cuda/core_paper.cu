@@ -4,6 +4,7 @@
 
 #include "ops/cuda/core_copy.cuh"
 #include "ops/cuda/core_paper.cuh"
+#include "ops/cuda/kernel_row.cuh"
 
 /// Form `paper` of `core` at the shape most layers have: weights of a half type, 16 slots, heads of 64 columns. A
 /// thread block keeps one head's weights in registers and goes through sequences. Twelve warps project the summaries
@@ -26,6 +27,7 @@ __global__ void __launch_bounds__(kThreads, 1) core_paper_kernel(const __grid_co
   const int first = static_cast<int>(blockIdx.y);
   const int step = static_cast<int>(gridDim.y);
   const int count = (given.batch - first + step - 1) / step;
+  take_turn();
 
   // A head's rows of one group lie side by side.
   const auto fetch = [&](int item) {
@@ -163,8 +165,7 @@ cudaError_t launch(const CorePaperArguments& given, const CoreDevice& device, cu
   }
   const dim3 grid(static_cast<unsigned>(given.heads),
                   static_cast<unsigned>(std::clamp(device.multiprocessors / given.heads, 1, given.batch)));
-  kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(given);
-  return cudaGetLastError();
+  return launch_in_row(kernel, grid, kThreads, static_cast<size_t>(bytes), stream, given);
 }
 
 template <class T>

@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
   const TilePlace at{number / row_tiles / column_tiles % product.heads, number % row_tiles * kTile,
                      number / row_tiles % column_tiles * kTile, first_step,
                      min(plan.steps, steps_of(product) - first_step)};
-  wait_for_kernel_before();
+  take_turn();
   if (thread >= kThreads - kTile) {
     const int own = thread - (kThreads - kTile);
     const int row = min(at.row + own, product.rows - 1);
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kSumThreads) add_slices_kernel(const __grid_co
   const int column = of_product % product.columns;
   const int row = of_product / product.columns % product.rows;
   const int head = of_product / product.columns / product.rows;
-  wait_for_kernel_before();
+  take_turn();
   if (of_product >= count) {
     return;
   }

@@ -1,4 +1,5 @@
 #include "ops/cuda/fold_rows.h"
+#include "ops/cuda/kernel_row.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -36,6 +37,7 @@ __global__ void __launch_bounds__(kThreads) fold_rows_kernel(const __grid_consta
   auto* rows = static_cast<T*>(a.rows);
   auto* bias = static_cast<T*>(a.bias);
   const int block = static_cast<int>(blockIdx.x);
+  take_turn();
   if (block >= folded_blocks) {
     const int tail = block - folded_blocks;
     const int64_t row = first_row + folded_rows + tail;
@@ -101,8 +103,7 @@ template <class T, int kSlots>
 cudaError_t launch(const FoldRowsArguments& a, cudaStream_t stream) {
   const int slot_blocks = (a.d_p + kSlots - 1) / kSlots;
   const dim3 grid(a.groups * a.heads * slot_blocks + a.tail_rows, a.batch);
-  fold_rows_kernel<T, kSlots><<<grid, kThreads, kSlots * a.width * sizeof(float), stream>>>(a);
-  return cudaGetLastError();
+  return launch_in_row(fold_rows_kernel<T, kSlots>, grid, kThreads, kSlots * a.width * sizeof(float), stream, a);
 }
 
 template <class T>

@@ -23,6 +23,15 @@ __global__ void __launch_bounds__(kConvertThreads)
 
 }  // namespace
 
+bool kernels_exist() {
+  cudaFuncAttributes attributes;
+  const bool exist = cudaFuncGetAttributes(&attributes, round_kernel<Float16>) == cudaSuccess;
+  if (!exist) {
+    cudaGetLastError();  // so that nobody else meets it
+  }
+  return exist;
+}
+
 cudaError_t round_to_elements(void* to, const float* from, int64_t count, Element element, cudaStream_t stream) {
   constexpr int64_t kOfBlock = kConvertThreads * kConvertEntries;
   const int64_t blocks = (count + kOfBlock - 1) / kOfBlock;

@@ -54,6 +54,14 @@ __device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
                : "memory");
 }
 
+/// One arrival for a whole warp, after what all of its lanes did.
+__device__ inline void barrier_arrive_as_warp(uint64_t* barrier) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) {
+    barrier_arrive(barrier);
+  }
+}
+
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -108,17 +116,6 @@ __device__ inline void give_registers() {
 template <int kRegisters>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
-/// Waits until the kernel before this one in the stream is done and its writes are seen (hopper_launch.h). What comes
-/// before may only read what no kernel under way writes.
-__device__ inline void wait_for_kernel_before() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-/// Lets the next kernel's thread blocks take the places that this one's leave; they wait for its end themselves.
-__device__ inline void let_next_kernel_start() {
-  asm volatile("griddepcontrol.launch_dependents;");
 }
 
 /// Where a ring of stages stands: the stage, and the parity that tells its rounds apart.

@@ -2,8 +2,8 @@
 
 #include "ops/cuda/hopper.h"
 #include "ops/cuda/hopper_compress.cuh"
-#include "ops/cuda/hopper_launch.h"
 #include "ops/cuda/hopper_merge.cuh"
+#include "ops/cuda/kernel_row.cuh"
 #include "ops/cuda/tensor_map.h"
 
 namespace dba::ops::cuda::hopper {
@@ -294,9 +294,7 @@ class Consumer {
   }
 
   __device__ void release(int stage) {
-    if (lane() == 0) {
-      barrier_arrive(full() + kStages + stage);
-    }
+    barrier_arrive_as_warp(full() + kStages + stage);
   }
 
   __device__ bool linear(int i) const {
@@ -469,8 +467,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     barriers_ready();
   }
-  wait_for_kernel_before();
-  let_next_kernel_start();
+  take_turn();
   int begin_0, begin_1;
   first_sequences_behind(k.bounds, find_worker(k.division, k.rows_in_all, 0).first_row,
                          find_worker(k.division, k.rows_in_all, 1).first_row, kThreads, begin_0, begin_1);

@@ -1,15 +1,14 @@
 #include "ops/cuda/hopper_merge.cuh"
+#include "ops/cuda/kernel_row.cuh"
 
 #include <cuda_runtime.h>
-
-#include "ops/cuda/hopper_launch.h"
 
 namespace dba::ops::cuda::hopper {
 namespace {
 
 constexpr int kWarps = 8;
-/// Thread blocks that fill any GPU.
-constexpr int kFullGrid = 1024;
+/// Thread blocks that fill any GPU several times: most of them find their sequence in one range and end.
+constexpr int kFullGrid = 4096;
 
 /// The places that hold the parts of one sequence for one block of slots, in order.
 struct Places {
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int member = warp % kWarpsPerRow;
   const int width = m.rows.width;
-  wait_for_kernel_before();
+  take_turn();
   const int sequence = static_cast<int>(blockIdx.x);
   const int begin = static_cast<int>(m.bounds.begin[sequence]);
   const int end = static_cast<int>(m.bounds.end[sequence]);

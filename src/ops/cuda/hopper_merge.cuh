@@ -50,9 +50,25 @@ struct MergeSums {
 
 cudaError_t launch_merge_sums(const MergeSums& merge, cudaStream_t stream);
 
-/// out[i] = Σ over ranges of parts[range · stride + i], in order.
-cudaError_t launch_sum_ranges(const float* parts, int64_t stride, int ranges, float* out, int64_t size,
-                              cudaStream_t stream);
+/// Sums that are made in one launch: out[i] = Σ over ranges of parts[range · stride + i], in order.
+struct RangeSums {
+  static constexpr int kMost = 4;
+  struct One {
+    const float* parts;
+    int64_t stride;
+    int ranges;
+    float* out;
+    int64_t size;
+  };
+  One sum[kMost];
+  int count = 0;
+
+  void add(const float* parts, int64_t stride, int ranges, float* out, int64_t size) {
+    sum[count++] = {parts, stride, ranges, out, size};
+  }
+};
+
+cudaError_t launch_range_sums(const RangeSums& sums, cudaStream_t stream);
 
 /// Panels of 64 columns that a width is served with: 1, 2 or 4.
 inline int panels_for(int width) {

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/hopper_compress_backward.cuh"
+#include "ops/cuda/kernel_row.cuh"
 
 namespace dba::ops::cuda::hopper {
 namespace {
@@ -10,6 +11,7 @@ constexpr int kWarps = 8;
 /// A warp has a row, a lane eight of its columns.
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps) prepare_kernel(const PrepareArguments a) {
+  take_turn();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int sequence = static_cast<int>(index / a.out.padded);
@@ -66,11 +68,9 @@ cudaError_t launch_prepare(const PrepareArguments& a, cudaStream_t stream) {
   }
   const auto blocks = static_cast<unsigned>((rows + kWarps - 1) / kWarps);
   if (a.element == Element::float16) {
-    prepare_kernel<__half><<<blocks, 32 * kWarps, 0, stream>>>(a);
-  } else {
-    prepare_kernel<__nv_bfloat16><<<blocks, 32 * kWarps, 0, stream>>>(a);
+    return launch_overlapped(prepare_kernel<__half>, blocks, 32 * kWarps, 0, stream, a);
   }
-  return cudaGetLastError();
+  return launch_overlapped(prepare_kernel<__nv_bfloat16>, blocks, 32 * kWarps, 0, stream, a);
 }
 
 }  // namespace dba::ops::cuda::hopper

@@ -1,9 +1,9 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/hopper.h"
-#include "ops/cuda/hopper_launch.h"
 #include "ops/cuda/hopper_merge.cuh"
 #include "ops/cuda/hopper_rows.cuh"
+#include "ops/cuda/kernel_row.cuh"
 #include "ops/cuda/slot_softmax.cuh"
 #include "ops/cuda/tensor_map.h"
 
@@ -189,13 +189,11 @@ class Consumer {
         weigh(note, slot_block);
         mix(part, slot_block);
       }
-      if (note.leaves && lane() == 0) {
-        barrier_arrive(b.m_empty(part % b.k.m_buffers));
+      if (note.leaves) {
+        barrier_arrive_as_warp(b.m_empty(part % b.k.m_buffers));
       }
       write(stage, note);
-      if (lane() == 0) {
-        barrier_arrive(b.empty(stage));
-      }
+      barrier_arrive_as_warp(b.empty(stage));
       stage += 2;
       while (stage >= b.k.stages) {
         stage -= b.k.stages;
@@ -339,6 +337,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     barriers_ready();
   }
+  take_turn();
   auto* bias = reinterpret_cast<float*>(block.shared + block.at.bias);
   for (int i = static_cast<int>(threadIdx.x); i < k.slot_blocks * kBlockSlots; i += kThreads) {
     bias[i] = k.rows.bias(0, i);
@@ -358,7 +357,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   publish_shared();
   const int first_sequence = first_sequence_behind(k.bounds, block.first_row(), kThreads);
-  wait_for_kernel_before();
   __syncthreads();
 
   const int group = warp_group();

@@ -3,6 +3,7 @@
 #include "ops/cuda/hopper.h"
 #include "ops/cuda/hopper_merge.cuh"
 #include "ops/cuda/hopper_rows.cuh"
+#include "ops/cuda/kernel_row.cuh"
 #include "ops/cuda/slot_softmax.cuh"
 #include "ops/cuda/tensor_map.h"
 
@@ -18,7 +19,7 @@ constexpr int kThreads = 384;
 constexpr int kGroupThreads = 128;
 constexpr int kSummers = 3;  // warps that sum dY
 constexpr uint32_t kSite = 2;
-enum NamedBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3, kWeightsReady = 4, kWeightsTaken = 5 };
+enum NamedBarrier { kFirstGroup = 1, kSecondGroup = 2 };
 
 struct RestoreBackwardKernel {
   int rows_in_all;
@@ -64,7 +65,7 @@ struct Layout {
   static constexpr int kBias = kKept + kGroupThreads * 4;
   static constexpr int kNotes = kBias + kBlockSlots * 4;
   static constexpr int kBarriers = (kNotes + kStages * static_cast<int>(sizeof(TileNote)) + 7) / 8 * 8;
-  static constexpr int kBytes = kBarriers + (2 * kStages + 2) * 8 + 1024;
+  static constexpr int kBytes = kBarriers + (2 * kStages + 5) * 8 + 1024;
 };
 
 template <class T, int kPanels>
@@ -84,6 +85,16 @@ struct Block {
   }
   __device__ uint64_t* m_empty() const {
     return full(2 * kStages + 1);
+  }
+  /// Between the two groups: a tile's last rows are cleared; the first group's weights are there; they were taken.
+  __device__ uint64_t* cleared() const {
+    return full(2 * kStages + 2);
+  }
+  __device__ uint64_t* weights_ready() const {
+    return full(2 * kStages + 3);
+  }
+  __device__ uint64_t* weights_taken() const {
+    return full(2 * kStages + 4);
   }
   __device__ TileNote& note(int stage) const {
     return reinterpret_cast<TileNote*>(shared + L::kNotes)[stage];
@@ -172,10 +183,7 @@ struct Block {
           sums[2 * i + 1] += pair.y;
         }
       }
-      __syncwarp();
-      if (lane == 0) {
-        barrier_arrive(empty(ring.stage));
-      }
+      barrier_arrive_as_warp(empty(ring.stage));
       ring.advance();
     }
     if (lane * 8 < k.out_width) {
@@ -211,14 +219,14 @@ class Group {
       clear_rows<kPanels, kTokens, 2 * kGroupThreads>(b.x(ring.stage), note.tokens, thread);
       clear_rows<kPanels, kTokens, 2 * kGroupThreads>(b.dy(ring.stage), note.tokens, thread);
       publish_shared();
-      named_barrier(kBothGroups, 2 * kGroupThreads);
+      barrier_arrive_as_warp(b.cleared());
+      barrier_wait(b.cleared(), cleared_parity);
+      cleared_parity ^= 1;
     }
     return note;
   }
   __device__ void end_tile() {
-    if ((group_thread() & 31) == 0) {
-      barrier_arrive(b.empty(ring.stage));
-    }
+    barrier_arrive_as_warp(b.empty(ring.stage));
     ring.advance();
   }
   /// scores = tile (64 tokens) · rows (64 slots)ᵀ.
@@ -288,6 +296,7 @@ class Group {
 
   const Block<T, kPanels>& b;
   const int consumer;
+  uint32_t cleared_parity = 0;
   RingPlace<kStages> ring;
   float scores[32];
   float sums[kWidth / 2];
@@ -309,13 +318,9 @@ class WeightsGroup : Group<T, kPanels> {
     if constexpr (kDropout) {
       key = {static_cast<uint64_t>(b.k.rng[0]), static_cast<uint64_t>(b.k.rng[1]), kSite, b.k.threshold};
     }
-    bool first_tile = true;
-    while (true) {
+    for (uint32_t turn = 0;; turn ^= 1) {
       const TileNote& note = this->begin_tile();
       if (note.tokens == 0) {
-        if (!first_tile) {
-          named_barrier(kWeightsTaken, 2 * kGroupThreads);
-        }
         return;
       }
       this->score(b.x(ring.stage), b.shared + L::kF);
@@ -331,10 +336,7 @@ class WeightsGroup : Group<T, kPanels> {
       if (!b.k.linear) {
         with_slots(b.k.d_p, [&](auto slots) { softmax_over_groups<decltype(slots)::value>(scores); });
       }
-      if (!first_tile) {
-        named_barrier(kWeightsTaken, 2 * kGroupThreads);
-      }
-      first_tile = false;
+      barrier_wait(b.weights_taken(), turn ^ 1);  // those of the tile before; the first time nothing is waited for
       float* exchange = this->exchange();
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
@@ -356,7 +358,7 @@ class WeightsGroup : Group<T, kPanels> {
         }
         *this->kept_bits() = all;
       }
-      asm volatile("bar.arrive %0, %1;" ::"n"(int{kWeightsReady}), "n"(2 * kGroupThreads) : "memory");
+      barrier_arrive_as_warp(b.weights_ready());
       this->put(b.shared + L::kWeights);
       this->accumulate(b.shared + L::kWeights, b.dy(ring.stage), note.begins);
       if (note.ends) {
@@ -386,7 +388,7 @@ class GradientsGroup : Group<T, kPanels> {
 
   __device__ void run() {
     bool first = true;
-    uint32_t m_parity = 0;
+    uint32_t m_parity = 0, turn = 0;
     while (true) {
       const TileNote& note = this->begin_tile();
       if (note.tokens == 0) {
@@ -397,9 +399,11 @@ class GradientsGroup : Group<T, kPanels> {
         m_parity ^= 1;
       }
       this->score(b.dy(ring.stage), b.shared + L::kM);
-      if (note.ends && (group_thread() & 31) == 0) {
-        barrier_arrive(b.m_empty());
+      if (note.ends) {
+        barrier_arrive_as_warp(b.m_empty());
       }
+      barrier_wait(b.weights_ready(), turn);
+      turn ^= 1;
       take_weights();
       this->put(b.shared + L::kGradients);
       write_gradients(note);
@@ -407,7 +411,7 @@ class GradientsGroup : Group<T, kPanels> {
       first = false;
       this->end_tile();
       named_barrier(kSecondGroup, kGroupThreads);  // the gradients' tile may be written again
-      asm volatile("bar.arrive %0, %1;" ::"n"(int{kWeightsTaken}), "n"(2 * kGroupThreads) : "memory");
+      barrier_arrive_as_warp(b.weights_taken());
     }
     if (first) {  // not a single token
 #pragma unroll
@@ -427,7 +431,6 @@ class GradientsGroup : Group<T, kPanels> {
  private:
   /// dU → dS, with the weights of the first group.
   __device__ void take_weights() {
-    named_barrier(kWeightsReady, 2 * kGroupThreads);
     const float* exchange = this->exchange();
     if constexpr (kDropout) {
       const uint32_t bits = *this->kept_bits();
@@ -508,8 +511,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     barrier_init(block.m_full(), 1);
     barrier_init(block.m_empty(), 4);
+    barrier_init(block.cleared(), 8);
+    barrier_init(block.weights_ready(), 4);
+    barrier_init(block.weights_taken(), 4);
     barriers_ready();
   }
+  take_turn();
   const int first_slot = block.slot_block() * kBlockSlots;
   if (threadIdx.x < kBlockSlots) {
     reinterpret_cast<float*>(block.shared + L::kBias)[threadIdx.x] =
@@ -625,28 +632,27 @@ cudaError_t launch(const RestoreBackwardArguments& a, int multiprocessors, cudaS
       status != cudaSuccess) {
     return status;
   }
-  kernel<<<dim3(plan.ranges, plan.slot_blocks), kThreads, kBytes, stream>>>(x_map, dy_map, m_map, k);
+  if (const auto status = launch_overlapped(kernel, dim3(plan.ranges, plan.slot_blocks), kThreads, kBytes, stream,
+                                            x_map, dy_map, m_map, k);
+      status != cudaSuccess) {
+    return status;
+  }
   SlotDivision division;
   division.blocks = plan.slot_blocks;
   division.pairs = (plan.slot_blocks + 1) / 2;
   division.pair_ranges = plan.ranges;
   division.pair_rows = plan.range_rows;
   const int64_t padded_slots = static_cast<int64_t>(plan.slot_blocks) * kBlockSlots;
-  for (const auto status :
-       {cudaGetLastError(),
-        launch_merge_sums({k.bounds, division, plan.dm_parts, false, k.slots, f.out_width, a.dm}, stream),
-        launch_sum_ranges(plan.drows_parts, padded_slots * f.x.width, plan.ranges, a.drows,
-                          static_cast<int64_t>(k.slots) * f.x.width, stream),
-        a.dbias == nullptr ? cudaSuccess
-                           : launch_sum_ranges(plan.dbias_parts, padded_slots, plan.ranges, a.dbias, k.slots, stream),
-        a.dout_bias == nullptr ? cudaSuccess
-                               : launch_sum_ranges(plan.dout_bias_parts, f.out_width, plan.ranges * kSummers,
-                                                   a.dout_bias, f.out_width, stream)}) {
-    if (status != cudaSuccess) {
-      return status;
-    }
+  RangeSums sums;
+  sums.add(plan.drows_parts, padded_slots * f.x.width, plan.ranges, a.drows, static_cast<int64_t>(k.slots) * f.x.width);
+  if (a.dbias != nullptr) {
+    sums.add(plan.dbias_parts, padded_slots, plan.ranges, a.dbias, k.slots);
   }
-  return cudaSuccess;
+  if (a.dout_bias != nullptr) {
+    sums.add(plan.dout_bias_parts, f.out_width, plan.ranges * kSummers, a.dout_bias, f.out_width);
+  }
+  const auto status = launch_merge_sums({k.bounds, division, plan.dm_parts, false, k.slots, f.out_width, a.dm}, stream);
+  return status == cudaSuccess ? launch_range_sums(sums, stream) : status;
 }
 
 template <class T>

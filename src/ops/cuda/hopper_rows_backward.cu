@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/hopper_compress_backward.cuh"
+#include "ops/cuda/kernel_row.cuh"
 #include "ops/cuda/tensor_map.h"
 
 /// The gradients of the score rows: a warp group keeps dA of 64 slots in registers while the tokens stream by. Two warp
@@ -164,9 +165,7 @@ class Consumer {
         pin(sums);
         fresh = false;
       }
-      if ((thread() & 31) == 0) {
-        barrier_arrive(b.empty(ring.stage));
-      }
+      barrier_arrive_as_warp(b.empty(ring.stage));
       if (note.ends && !for_all) {
         clear_if(fresh);
         if (place.single && note.whole) {
@@ -376,6 +375,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     barriers_ready();
   }
+  take_turn();
   const int first_sequence =
       first_sequence_behind(k.s.bounds, find_place(k.division, k.s.rows_in_all).first_row, kThreads);
   __syncthreads();
@@ -415,25 +415,24 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
   }
   const auto& division = a.division;
   const int blocks = division.pairs * division.pair_ranges + division.single_ranges / 2;
-  kernel<<<blocks, kThreads, kBytes, stream>>>(map, k);
-  status = cudaGetLastError();
+  status = launch_overlapped(kernel, blocks, kThreads, kBytes, stream, map, k);
   if (status == cudaSuccess && a.each_rows > 0) {
     status = launch_merge_sums({k.s.bounds, division, a.parts, true, a.each_rows, k.s.width, a.deach}, stream);
   }
   // The last block may be divided into another number of ranges than the pairs before it.
   const int64_t stride = static_cast<int64_t>(k.shared_padded) * k.s.width;
-  for (int row = 0; status == cudaSuccess && row < shared_rows;) {
+  RangeSums sums;
+  for (int row = 0; row < shared_rows;) {
     const int block = (a.each_rows + row) / kBlockSlots;
     const int until = division.is_single(block) ? shared_rows
                       : 2 * division.pairs * kBlockSlots - a.each_rows < shared_rows
                           ? 2 * division.pairs * kBlockSlots - a.each_rows
                           : shared_rows;
-    status = launch_sum_ranges(a.shared_parts + static_cast<int64_t>(row) * k.s.width, stride,
-                               ranges_of_block(division, block), a.dshared + static_cast<int64_t>(row) * k.s.width,
-                               static_cast<int64_t>(until - row) * k.s.width, stream);
+    sums.add(a.shared_parts + static_cast<int64_t>(row) * k.s.width, stride, ranges_of_block(division, block),
+             a.dshared + static_cast<int64_t>(row) * k.s.width, static_cast<int64_t>(until - row) * k.s.width);
     row = until;
   }
-  return status;
+  return status == cudaSuccess ? launch_range_sums(sums, stream) : status;
 }
 
 template <class T>

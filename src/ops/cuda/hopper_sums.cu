@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/hopper_merge.cuh"
+#include "ops/cuda/kernel_row.cuh"
 
 namespace dba::ops::cuda::hopper {
 namespace {
@@ -20,6 +21,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums
   __shared__ float4 partial[kWarps][64];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  take_turn();
   const int sequence = static_cast<int>(blockIdx.x);
   const int begin = static_cast<int>(m.bounds.begin[sequence]);
   const int end = static_cast<int>(m.bounds.end[sequence]);
@@ -64,27 +66,31 @@ __global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums
   }
 }
 
-/// 32 numbers to a thread block, ranges dealt out to eight warps.
-__global__ void __launch_bounds__(32 * kWarps)
-    sum_ranges_kernel(const float* parts, int64_t stride, int ranges, float* out, int64_t size) {
+/// 32 numbers to a thread block (y: which of the sums), ranges dealt out to eight warps.
+__global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_constant__ RangeSums sums) {
   __shared__ float partial[kWarps][32];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const RangeSums::One& own = sums.sum[blockIdx.y];
   const int64_t index = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  if (index - lane >= own.size) {
+    return;
+  }
+  take_turn();
   float sum = 0.0f;
-  if (index < size) {
+  if (index < own.size) {
 #pragma unroll 4
-    for (int range = warp; range < ranges; range += kWarps) {
-      sum += parts[range * stride + index];
+    for (int range = warp; range < own.ranges; range += kWarps) {
+      sum += own.parts[range * own.stride + index];
     }
   }
   partial[warp][lane] = sum;
   __syncthreads();
-  if (warp == 0 && index < size) {
+  if (warp == 0 && index < own.size) {
     for (int other = 1; other < kWarps; ++other) {
       sum += partial[other][lane];
     }
-    out[index] = sum;
+    own.out[index] = sum;
   }
 }
 
@@ -96,18 +102,19 @@ cudaError_t launch_merge_sums(const MergeSums& m, cudaStream_t stream) {
   }
   const int enough = kFullGrid / m.bounds.count + 1;
   const dim3 grid(m.bounds.count, m.slots < enough ? m.slots : enough);
-  merge_sums_kernel<<<grid, 32 * kWarps, 0, stream>>>(m);
-  return cudaGetLastError();
+  return launch_overlapped(merge_sums_kernel, grid, 32 * kWarps, 0, stream, m);
 }
 
-cudaError_t launch_sum_ranges(const float* parts, int64_t stride, int ranges, float* out, int64_t size,
-                              cudaStream_t stream) {
-  if (size == 0) {
+cudaError_t launch_range_sums(const RangeSums& sums, cudaStream_t stream) {
+  int64_t largest = 0;
+  for (int i = 0; i < sums.count; ++i) {
+    largest = sums.sum[i].size > largest ? sums.sum[i].size : largest;
+  }
+  if (largest == 0) {
     return cudaSuccess;
   }
-  sum_ranges_kernel<<<static_cast<unsigned>((size + 31) / 32), 32 * kWarps, 0, stream>>>(parts, stride, ranges, out,
-                                                                                         size);
-  return cudaGetLastError();
+  const dim3 grid(static_cast<unsigned>((largest + 31) / 32), static_cast<unsigned>(sums.count));
+  return launch_overlapped(range_sums_kernel, grid, 32 * kWarps, 0, stream, sums);
 }
 
 }  // namespace dba::ops::cuda::hopper

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/hopper_compress_backward.cuh"
 #include "ops/cuda/hopper_rows.cuh"
+#include "ops/cuda/kernel_row.cuh"
 #include "ops/cuda/tensor_map.h"
 
 /// dX: a warp group keeps the gradient of 64 tokens in registers while the score rows and dC of its sequence stream by
@@ -210,9 +211,7 @@ class Consumer {
     return index;
   }
   __device__ void release(uint64_t* barrier) const {
-    if ((thread() & 31) == 0) {
-      barrier_arrive(barrier);
-    }
+    barrier_arrive_as_warp(barrier);
   }
   /// product = X (64 tokens) · entry (64 slots)ᵀ.
   __device__ void multiply(float (&product)[32], int index) {
@@ -315,6 +314,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     barrier_init(block.x_empty(), 8);
     barriers_ready();
   }
+  take_turn();
   const int first_sequence = first_sequence_behind(k.s.bounds, block.first_row(), kThreads);
   __syncthreads();
   const int group = warp_group();
@@ -369,8 +369,7 @@ cudaError_t launch(const TokensBackward& a, int multiprocessors, cudaStream_t st
   if (status != cudaSuccess) {
     return status;
   }
-  kernel<<<ranges, kThreads, kBytes, stream>>>(maps, k);
-  return cudaGetLastError();
+  return launch_overlapped(kernel, ranges, kThreads, kBytes, stream, maps, k);
 }
 
 template <class T>

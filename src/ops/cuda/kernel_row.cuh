@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "ops/cuda/hopper_launch.h"
+#include <utility>
 
 /// Kernels in a row: from compute capability 9.0 on, one may begin before the one ahead of it has ended.
 namespace dba::ops::cuda {
@@ -14,7 +14,38 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-/// For kernels that call wait_for_kernel_before.
+/// Lets the next kernel's thread blocks take the places that this one's leave; they wait for its end themselves.
+__device__ inline void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/// Stands before a kernel's first access to memory that other kernels write.
+__device__ inline void take_turn() {
+  wait_for_kernel_before();
+  let_next_kernel_start();
+}
+
+/// Launches a kernel that may begin before the one ahead of it in the stream has ended; it calls
+/// wait_for_kernel_before before it touches what that one writes or still reads.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_overlapped(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared_bytes,
+                              cudaStream_t stream, Arguments&&... arguments) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// The same where the GPU can do it.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_in_row(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared_bytes,
                           cudaStream_t stream, const Arguments&... arguments) {
@@ -27,7 +58,7 @@ cudaError_t launch_in_row(void (*kernel)(Parameters...), dim3 grid, unsigned thr
     return status;
   }
   if (major >= 9) {
-    return hopper::launch_overlapped(kernel, grid, threads, shared_bytes, stream, arguments...);
+    return launch_overlapped(kernel, grid, threads, shared_bytes, stream, arguments...);
   }
   kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);
   return cudaGetLastError();

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -243,6 +244,11 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
 
   if (any_bias) {
     // A constant added to a softmax row changes its log-sum-exp and nothing else.
+    if (!of_lse.defined() && rows.linear == 0) {
+      result.each_bias = rows.each_bias.defined() ? at::zeros_like(rows.each_bias) : Tensor();
+      result.shared_bias = rows.shared_bias.defined() ? at::zeros_like(rows.shared_bias) : Tensor();
+      return result;
+    }
     auto sums = of_lse.defined() ? of_lse : at::zeros(r.sizes(), options);
     if (rows.linear > 0) {
       const auto softmax = r.size(1) - rows.linear;

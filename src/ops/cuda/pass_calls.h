@@ -26,7 +26,7 @@ RestoreGradients restore_backward_fused(const at::Tensor& x, const Sequences& se
 
 struct CompressGradients {
   at::Tensor dx;
-  at::Tensor each, each_bias, shared, shared_bias;  ///< float; undefined where the operand is absent
+  at::Tensor each, each_bias, shared, shared_bias;  ///< undefined where the operand is absent
 };
 /// dc, dr and dlse may be undefined. With `dscores` (and restore's rows) restore's part of dX is added.
 CompressGradients compress_backward_fused(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows,

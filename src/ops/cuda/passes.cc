@@ -1,4 +1,6 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
@@ -71,6 +73,27 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> compress_backward_cuda(
   }
   return {gradients.dx, as_type_of(gradients.each, each), as_type_of(gradients.each_bias, each_bias),
           as_type_of(gradients.shared, shared), as_type_of(gradients.shared_bias, shared_bias)};
+}
+
+/// The gradients that there are, in the types of their operands, converted by one launch.
+std::vector<Tensor> in_types_of(std::initializer_list<std::pair<Tensor, Tensor>> gradients_and_operands) {
+  std::vector<Tensor> result, from, to;
+  for (const auto& [gradient, operand] : gradients_and_operands) {
+    if (!gradient.defined()) {
+      continue;
+    }
+    if (gradient.scalar_type() == operand.scalar_type()) {
+      result.push_back(gradient);
+      continue;
+    }
+    from.push_back(gradient);
+    to.push_back(at::empty(gradient.sizes(), gradient.options().dtype(operand.scalar_type())));
+    result.push_back(to.back());
+  }
+  if (!from.empty()) {
+    at::_foreach_copy_(to, from);
+  }
+  return result;
 }
 
 Tensor restore_cuda(const Tensor& x, const Tensor& begin, const Tensor& end, const Tensor& rows, const Optional& bias,
@@ -159,14 +182,14 @@ std::vector<Tensor> attention_backward_cuda(const Tensor& x, const Tensor& begin
       compress_backward_fused(x, sequences, score_rows(each, each_bias, shared, shared_bias, linear_rows), dropout,
                               {c, r, lse}, of_core[0], of_core[1], {}, of_restore.dscores, restore_rows);
   std::vector<Tensor> gradients{of_compress.dx};
-  for (const auto& gradient : {as_type_of(of_compress.each, each), as_type_of(of_compress.each_bias, each_bias),
-                               as_type_of(of_compress.shared, shared), as_type_of(of_compress.shared_bias, shared_bias),
-                               of_restore.rows.to(restore_rows.scalar_type()),
-                               as_type_of(of_restore.bias, restore_bias), as_type_of(of_restore.out_bias, out_bias)}) {
-    if (gradient.defined()) {
-      gradients.push_back(gradient);
-    }
-  }
+  const auto small = in_types_of({{of_compress.each, value_or_absent(each)},
+                                  {of_compress.each_bias, value_or_absent(each_bias)},
+                                  {of_compress.shared, value_or_absent(shared)},
+                                  {of_compress.shared_bias, value_or_absent(shared_bias)},
+                                  {of_restore.rows, restore_rows},
+                                  {of_restore.bias, value_or_absent(restore_bias)},
+                                  {of_restore.out_bias, value_or_absent(out_bias)}});
+  gradients.insert(gradients.end(), small.begin(), small.end());
   gradients.insert(gradients.end(), of_core.begin() + 2, of_core.end());
   return gradients;
 }

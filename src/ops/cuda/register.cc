@@ -1,10 +1,16 @@
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <map>
+#include <mutex>
+
 #include "ops/cuda/dropout_mask.h"
+#include "ops/cuda/general_convert.h"
+#include "ops/fused.h"
 
 /// The CUDA kernels' place in the dispatcher: torch on this side, raw pointers and a stream on the other.
 namespace dba::ops::cuda {
@@ -37,6 +43,24 @@ at::Tensor dropout_mask_cuda(const at::Tensor& rng, double p, int64_t site, cons
                                      sequences.size(0), tokens, slots, c10::cuda::getCurrentCUDAStream()));
   return mask;
 }
+
+/// A build may have fused kernels for some GPUs only (DBA_FUSED_ARCHITECTURES).
+std::string kernels_missing() {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, std::string> known;
+  const std::lock_guard lock(mutex);
+  const auto device = c10::cuda::current_device();
+  const auto [place, fresh] = known.try_emplace(device);
+  if (fresh && !general::kernels_exist()) {
+    const auto* properties = at::cuda::getDeviceProperties(device);
+    const auto major = std::to_string(properties->major), minor = std::to_string(properties->minor);
+    place->second = "this build has no kernels for GPUs of compute capability " + major + "." + minor +
+                    " (configure with -DDBA_FUSED_ARCHITECTURES=" + major + minor + ")";
+  }
+  return place->second;
+}
+
+const bool obstacle_is_set = (set_gpu_obstacle(kernels_missing), true);
 
 }  // namespace
 
