@@ -21,9 +21,23 @@ if(NOT DBA_CUDA STREQUAL "OFF")
       if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
         set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90a-real)
       endif()
-      # While the fused kernels are off by default they are built for Hopper alone, which halves their compile time;
-      # "80;90a-real" serves other GPUs too.
-      set(DBA_FUSED_ARCHITECTURES 90a-real CACHE STRING "Architectures of the fused CUDA kernels")
+      # The fused kernels are built for Hopper and for the GPUs of this machine: every further architecture costs as much
+      # compile time again. "80;90a-real" serves all GPUs from compute capability 8.0 on.
+      set(fused_architectures 90a-real)
+      execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE capabilities
+                      RESULT_VARIABLE status ERROR_QUIET)
+      if(status EQUAL 0)
+        string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
+        list(REMOVE_DUPLICATES capabilities)
+        list(REMOVE_ITEM capabilities 9.0)
+        foreach(capability IN LISTS capabilities)
+          if(capability VERSION_GREATER_EQUAL 8.0)
+            string(REPLACE "." "" architecture ${capability})
+            list(PREPEND fused_architectures ${architecture}-real)
+          endif()
+        endforeach()
+      endif()
+      set(DBA_FUSED_ARCHITECTURES ${fused_architectures} CACHE STRING "Architectures of the fused CUDA kernels")
       enable_language(CUDA)
       string(REGEX MATCH "^[0-9]+" nvcc_major ${CMAKE_CUDA_COMPILER_VERSION})
       string(REGEX MATCH "^[0-9]+" torch_major ${TorchWheel_CUDA_VERSION})

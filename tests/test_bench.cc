@@ -115,7 +115,7 @@ TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
     }
     return "";
   };
-  EXPECT_THAT(message_of([] { parse_method("longformer"); }), HasSubstr("\"longformer\"; choose from"));
+  EXPECT_THAT(message_of([] { parse_method("shortformer"); }), HasSubstr("\"shortformer\"; choose from"));
   EXPECT_THAT(message_of([] { parse_method(""); }), HasSubstr("softmax"));
   EXPECT_THAT(message_of([] { parse_method("dba:flash"); }), HasSubstr("released"));
   EXPECT_THAT(message_of([] { parse_method("softmax:released"); }), HasSubstr("cudnn"));

@@ -118,24 +118,30 @@ Layer layer_of(const LayerCase& layer, const CoreKind& kind, const std::vector<i
 
 /// Widths that fill no vector and no panel, more rows than a panel holds, biases of every kind, rows of each sequence
 /// in both operators; tokens enough for several units and for a sequence that is split.
-Layer layer_of_odd_sizes() {
-  constexpr int64_t kWidth = 83, kOut = 71, kHeads = 3, kSlots = 23, kEach = 70;
+const std::vector<int64_t> kOddLengths = {0, 700, 3, 0, 1700, 97, 500, 1};
+/// No sequence is split: the whole layer goes stack by stack. Several make a stack, gaps among them and several stacks
+/// in a unit.
+const std::vector<int64_t> kUnsplitLengths = {40, 41, 0, 5, 500, 1, 2, 3, 4, 1100, 0, 33, 97, 96, 600, 0};
+
+Layer layer_of_odd_sizes(const std::vector<int64_t>& lengths = kOddLengths, int64_t slots = 23) {
+  constexpr int64_t kWidth = 83, kOut = 71, kHeads = 3;
+  const int64_t each = 3 * slots + 1;
   Random random(61);
-  const PackedBatch batch({0, 700, 3, 0, 1700, 97, 500, 1});
+  const PackedBatch batch(lengths);
   Layer layer;
   layer.sequences = batch.sequences;
   layer.heads = kHeads;
   layer.dropout = {0.25, at::tensor({int64_t{5}, int64_t{1} << 40}, at::kLong)};
   layer.x = random.normal({batch.rows, kWidth});
-  layer.restore_rows = random.normal({batch.count(), kHeads * kSlots, kWidth}, 0.2);
-  layer.restore_bias = random.normal({batch.count(), kHeads * kSlots}, 0.5);
+  layer.restore_rows = random.normal({batch.count(), kHeads * slots, kWidth}, 0.2);
+  layer.restore_bias = random.normal({batch.count(), kHeads * slots}, 0.5);
   layer.out_bias = random.normal({kOut});
-  layer.m = random.normal({batch.count(), kHeads * kSlots, kOut});
-  layer.rows.each = random.normal({batch.count(), kEach, kWidth}, 0.2);
-  layer.rows.each_bias = random.normal({batch.count(), kEach}, 0.5);
-  layer.rows.shared = random.normal({3 * kHeads * kSlots - kEach, kWidth}, 0.2);
-  layer.rows.shared_bias = random.normal({3 * kHeads * kSlots - kEach}, 0.5);
-  layer.rows.linear = kHeads * kSlots;
+  layer.m = random.normal({batch.count(), kHeads * slots, kOut});
+  layer.rows.each = random.normal({batch.count(), each, kWidth}, 0.2);
+  layer.rows.each_bias = random.normal({batch.count(), each}, 0.5);
+  layer.rows.shared = random.normal({3 * kHeads * slots - each, kWidth}, 0.2);
+  layer.rows.shared_bias = random.normal({3 * kHeads * slots - each}, 0.5);
+  layer.rows.linear = kHeads * slots;
   ops::CoreWeights& w = layer.weights;
   for (at::Tensor* weight : {&w.query_weight, &w.key_weight, &w.value_weight})
     *weight = random.normal({kHeads * 9, kWidth}, 0.1);
@@ -250,6 +256,34 @@ TEST(CpuPassesOfOddSizes, AreAsExactAsTheReference) {
     expect_as_exact_as_the_reference({layer_of_odd_sizes()}, dtype, instruction_sets());
 }
 
+TEST(CpuPassesOfStackedSequences, AreAsExactAsTheReference) {
+  Layer dropped = layer_of_odd_sizes(kUnsplitLengths, /*slots=*/7);
+  Layer kept = dropped;
+  kept.dropout = {};
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    expect_as_exact_as_the_reference({dropped}, dtype, instruction_sets());
+    expect_as_exact_as_the_reference({kept}, dtype, instruction_sets());
+  }
+}
+
+/// Without gradients the summaries are not kept; the layer's arithmetic is the same.
+TEST(CpuPassesOfStackedSequences, GiveTheSameBitsWithAndWithoutGradients) {
+  for (const auto& lengths : {kUnsplitLengths, kOddLengths}) {
+    const Layer layer = layer_of_odd_sizes(lengths, /*slots=*/7).in(at::kFloat, at::kFloat);
+    const BackendGuard guard(Backend::fused);
+    const auto run = [&] {
+      return ops::attention(layer.x, layer.sequences, layer.rows, layer.weights, layer.restore_rows, layer.restore_bias,
+                            layer.out_bias, layer.heads, layer.linear, layer.dropout);
+    };
+    const auto expected = run();
+    const torch::NoGradGuard no_grad;
+    const auto actual = run();
+    EXPECT_TRUE(identical(actual.y, expected.y.detach()));
+    EXPECT_TRUE(identical(actual.c, expected.c.detach()));
+    EXPECT_FALSE(actual.y.requires_grad());
+  }
+}
+
 /// Tokens in quarters and rows in multiples of 2560: every score is exact in float32, and reaches ±1e4.
 TEST(CpuPassesOfLargeScores, AreAsExactAsTheReference) {
   Layer layer = layer_of({2, 16, true, false, false, 0.0}, core_kinds()[0], {1, 37, 0, 100}, 53);
@@ -262,23 +296,27 @@ TEST(CpuPassesOfLargeScores, AreAsExactAsTheReference) {
 }
 
 TEST(CpuPassesAndThreads, GiveTheSameBitsForAnyNumberOfThreads) {
-  const Layer layer = layer_of_odd_sizes().in(at::kFloat, at::kFloat);
-  const auto expected = evaluate(layer, Backend::fused);
-  for (const int threads : {1, 2, 3}) {
-    SCOPED_TRACE(threads);
-    const ThreadsGuard guard(threads);
-    for (int repetition = 0; repetition < 10; ++repetition)
-      expect_identical(evaluate(layer, Backend::fused), expected);
+  for (const auto& lengths : {kOddLengths, kUnsplitLengths}) {
+    const Layer layer = layer_of_odd_sizes(lengths).in(at::kFloat, at::kFloat);
+    const auto expected = evaluate(layer, Backend::fused);
+    for (const int threads : {1, 2, 3}) {
+      SCOPED_TRACE(threads);
+      const ThreadsGuard guard(threads);
+      for (int repetition = 0; repetition < 5; ++repetition)
+        expect_identical(evaluate(layer, Backend::fused), expected);
+    }
   }
 }
 
 TEST(CpuPassesAndMemory, DoNotDependOnWhatScratchHolds) {
-  const Layer layer = layer_of_odd_sizes().in(at::kFloat, at::kFloat);
-  const auto expected = evaluate(layer, Backend::fused);
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  const auto poisoned = evaluate(layer, Backend::fused);
-  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
-  expect_identical(poisoned, expected);
+  for (const auto& lengths : {kOddLengths, kUnsplitLengths}) {
+    const Layer layer = layer_of_odd_sizes(lengths).in(at::kFloat, at::kFloat);
+    const auto expected = evaluate(layer, Backend::fused);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    const auto poisoned = evaluate(layer, Backend::fused);
+    at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+    expect_identical(poisoned, expected);
+  }
 }
 
 TEST(CpuPassesAndMemory, TakeTokensAndGradientsWithAnyStrides) {

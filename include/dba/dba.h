@@ -25,3 +25,4 @@
 #include "dba/ops.h"
 #include "dba/residual_norm.h"
 #include "dba/sequences.h"
+#include "dba/zoo.h"

@@ -1,5 +1,6 @@
 #include "bench/memory.h"
 
+#include <ATen/Context.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -125,6 +126,12 @@ PeakMemory peak_on_cpu(const std::function<void()>& call) {
   return peak;
 }
 
+/// PyTorch's, which knows the devices only once somebody has used one.
+c10::DeviceAllocator* allocator_of(at::Device device) {
+  at::globalContext().lazyInitDevice(device.type());
+  return c10::getDeviceAllocator(device.type());
+}
+
 c10::DeviceIndex index_of(at::Device device) {
   return device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
 }
@@ -135,7 +142,7 @@ PeakMemory measure_peak(at::Device device, const std::function<void()>& call) {
   if (device.is_cpu()) {
     return peak_on_cpu(call);
   }
-  auto* allocator = c10::getDeviceAllocator(device.type());
+  auto* allocator = allocator_of(device);
   const auto index = index_of(device);
   constexpr size_t kAllPools = 0;
   wait_for(device);
@@ -150,7 +157,7 @@ int64_t available_memory(at::Device device) {
   if (device.is_cpu()) {
     return field_in_bytes("/proc/meminfo", "MemAvailable");
   }
-  auto* allocator = c10::getDeviceAllocator(device.type());
+  auto* allocator = allocator_of(device);
   const auto index = index_of(device);
   constexpr size_t kAllPools = 0;
   const auto stats = allocator->getDeviceStats(index);

@@ -9,11 +9,14 @@
 #include "cli/data.h"
 #include "cli/evaluate.h"
 #include "cli/exit_status.h"
+#include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/info.h"
 #include "cli/plan.h"
+#include "cli/plot.h"
 #include "cli/predict.h"
 #include "cli/train.h"
+#include "cli/zoo.h"
 
 int main(int argc, char** argv) {
   CLI::App app("dba: attention whose cost is linear in the sequence length", "dba");
@@ -27,6 +30,9 @@ int main(int argc, char** argv) {
       "  dba predict runs/mine --input new.jsonl      classify new sequences\n"
       "  dba bench layer                              time it against softmax attention\n"
       "  dba plan --n 4096 --d 256                    say which way of computing it suits a shape\n"
+      "  dba plot curves runs/mine                    draw its learning curves\n"
+      "  dba export runs/mine --out mine.pt2          a package for C++ programs without Python\n"
+      "  dba zoo longformer                           say what an attention computes and can do\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal.");
   dba::cli::add_generate(app);
   dba::cli::add_data(app);
@@ -35,6 +41,9 @@ int main(int argc, char** argv) {
   dba::cli::add_predict(app);
   dba::cli::add_bench(app);
   dba::cli::add_plan(app);
+  dba::cli::add_plot(app);
+  dba::cli::add_export(app);
+  dba::cli::add_zoo(app);
   dba::cli::add_info(app);
 
   try {

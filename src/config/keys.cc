@@ -94,14 +94,22 @@ std::vector<Key> batch_keys() {
 
 std::vector<Key> attention_keys() {
   return {
-      {"model.method", Choice{DBA_PLACE(model.method), {"dba", "softmax"}}, "The attention."},
+      {"model.method",
+       Choice{DBA_PLACE(model.method),
+              {"dba",           "softmax",  "local",        "sparse",   "longformer", "bigbird",   "linformer",
+               "reformer",      "sinkhorn", "synthesizer",  "linear",   "performer",  "cosformer", "fnet",
+               "nystromformer", "yoso",     "scatterbrain", "pixelfly", "luna",       "flowformer"}},
+       "The attention; `dba zoo` says what each does."},
+      {"model.method_options", Text{DBA_PLACE(model.method_options)},
+       "Its own options, as in window=128, globals=2; `dba zoo NAME` lists them. Empty: their defaults; an option "
+       "max_length takes the longest sequence of the data."},
       {"model.d", Integer{DBA_PLACE(model.d), 1, 1 << 16}, "Width of the tokens; divisible by model.heads."},
       {"model.heads", Integer{DBA_PLACE(model.heads), 1, 1024}, "Attention heads."},
       {"model.layers", Integer{DBA_PLACE(model.layers), 1, 1024}, "Layers of the encoder."},
       {"model.tied", Flag{DBA_PLACE(model.tied)}, "Whether all layers share their weights."},
       {"model.d_ffn", Integer{DBA_PLACE(model.d_ffn), 1, 1 << 20}, "Inner width of the feed-forward networks."},
       {"model.d_p", Integer{DBA_PLACE(model.d_p), 1, 1 << 16},
-       "Slots per head: the length that sequences are compressed to; `dba` only."},
+       "Slots per head: the length that sequences are compressed to; `dba` and `luna` only."},
       {"model.d_in", Integer{DBA_PLACE(model.d_in), 1, 1 << 16},
        "Width of the compressed queries and keys over all heads, rounded up to a multiple of model.heads; `dba` only."},
       {"model.form", Choice{DBA_PLACE(model.form), {"paper", "released"}},
@@ -109,7 +117,7 @@ std::vector<Key> attention_keys() {
       {"model.normalise", Choice{DBA_PLACE(model.normalise), {"softmax", "linear"}},
        "How W_r' and W_c' are normalised; form `paper` only."},
       {"model.z_update", Choice{DBA_PLACE(model.z_update), {"residual_norm", "replace", "fixed", "own"}},
-       "How the slots Z go from layer to layer; `dba` only."},
+       "How the slots Z go from layer to layer; `dba` and `luna` only."},
       {"model.compress_length", Flag{DBA_PLACE(model.compress_length)},
        "Ablation of form `paper`: false forms the whole n × n map."},
       {"model.compress_width", Flag{DBA_PLACE(model.compress_width)},

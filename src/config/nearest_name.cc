@@ -22,6 +22,9 @@ std::size_t edits(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Beyond that nothing is near, and hostile names are long.
+constexpr std::size_t kLongest = 64;
+
 std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('.') + 1);
 }
@@ -29,8 +32,6 @@ std::string_view last_part(std::string_view name) {
 }  // namespace
 
 std::string nearest_name(std::string_view name) {
-  // Beyond that nothing is near, and hostile names are long.
-  constexpr std::size_t kLongest = 64;
   name = name.substr(0, kLongest);
   std::string_view nearest;
   std::size_t least = SIZE_MAX;
@@ -48,6 +49,12 @@ std::string nearest_name(std::string_view name) {
     if (!section.name.empty())
       consider(section.name);
   return std::string(nearest);
+}
+
+std::string nearest_of(std::string_view name, std::span<const std::string> known) {
+  name = name.substr(0, kLongest);
+  return *std::min_element(known.begin(), known.end(),
+                           [&](const auto& a, const auto& b) { return edits(name, a) < edits(name, b); });
 }
 
 }  // namespace dba::config

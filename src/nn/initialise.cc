@@ -15,6 +15,7 @@
 #include "dba/nn/norm.h"
 #include "dba/nn/position.h"
 #include "dba/nn/slots.h"
+#include "dba/zoo.h"
 #include "nn/named_choice.h"
 
 namespace dba {
@@ -56,7 +57,7 @@ void draw_linear(torch::nn::LinearImpl& linear, const std::string& name, Place p
 
 void visit(torch::nn::Module& module, const std::string& name, Place place, Initialise scheme) {
   reset_if_any_of<TokenNormImpl, torch::nn::LayerNormImpl, SlotsImpl, TokenEmbeddingImpl, PositionEmbeddingImpl,
-                  DBAttentionImpl, CompressorImpl, DBACrossAttentionImpl>(module);
+                  DBAttentionImpl, CompressorImpl, DBACrossAttentionImpl, zoo::ZooAttention>(module);
   if (auto* linear = dynamic_cast<torch::nn::LinearImpl*>(&module)) {
     draw_linear(*linear, name, place, scheme);
   } else if (auto* tokens = dynamic_cast<TokenEmbeddingImpl*>(&module); tokens && scheme == Initialise::bert) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "config/keys.h"
 #include "dba/nn/softmax_attention.h"
 
 namespace dba {
@@ -10,8 +11,17 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, AttentionFactory> factories;
+  std::map<std::string, ConfiguredAttentionFactory> factories;
 };
+
+/// A factory that knows no options of its own.
+ConfiguredAttentionFactory without_options(const std::string& method, AttentionFactory factory) {
+  return [method, factory = std::move(factory)](const DBAttentionOptions& options, const std::string& given) {
+    TORCH_CHECK(given.empty(), "dba::make_attention: method \"", method, "\" has no options of its own, got \"", given,
+                "\"");
+    return factory(options);
+  };
+}
 
 std::shared_ptr<torch::nn::Module> make_dba(const DBAttentionOptions& options) {
   return DBAttention(options).ptr();
@@ -24,13 +34,18 @@ std::shared_ptr<torch::nn::Module> make_softmax(const DBAttentionOptions& option
 }
 
 Registry& registry() {
-  static Registry instance{{}, {{"dba", make_dba}, {"softmax", make_softmax}}};
+  static Registry instance{
+      {}, {{"dba", without_options("dba", make_dba)}, {"softmax", without_options("softmax", make_softmax)}}};
   return instance;
 }
 
 }  // namespace
 
 void register_attention(const std::string& method, AttentionFactory factory) {
+  register_configured_attention(method, without_options(method, std::move(factory)));
+}
+
+void register_configured_attention(const std::string& method, ConfiguredAttentionFactory factory) {
   auto& known = registry();
   const std::lock_guard lock(known.mutex);
   const bool inserted = known.factories.emplace(method, std::move(factory)).second;
@@ -48,19 +63,27 @@ std::vector<std::string> attention_methods() {
 }
 
 std::shared_ptr<torch::nn::Module> make_attention(const std::string& method, const DBAttentionOptions& options) {
-  AttentionFactory factory;
+  const auto bracket = method.find('(');
+  TORCH_CHECK(bracket == std::string::npos || method.back() == ')', "dba::make_attention: method must be a name, or ",
+              "name(option=value, …), got \"", method, "\"");
+  const auto name = method.substr(0, bracket);
+  const auto given = bracket == std::string::npos ? "" : method.substr(bracket + 1, method.size() - bracket - 2);
+  ConfiguredAttentionFactory factory;
   {
     auto& known = registry();
     const std::lock_guard lock(known.mutex);
-    const auto found = known.factories.find(method);
+    const auto found = known.factories.find(name);
     if (found != known.factories.end()) {
       factory = found->second;
     }
   }
-  TORCH_CHECK(factory, "dba::make_attention: method must be one of ", c10::Join(", ", attention_methods()), ", got \"",
-              method, "\"");
-  auto module = factory(options);
-  TORCH_CHECK(dynamic_cast<Attention*>(module.get()) != nullptr, "dba::make_attention: the factory of \"", method,
+  if (!factory) {
+    const auto known = attention_methods();
+    TORCH_CHECK(false, "dba::make_attention: method must be one of ", c10::Join(", ", known), ", got \"", name,
+                "\"; the nearest known one is \"", config::nearest_of(name, known), "\"");
+  }
+  auto module = factory(options, given);
+  TORCH_CHECK(dynamic_cast<Attention*>(module.get()) != nullptr, "dba::make_attention: the factory of \"", name,
               "\" must make a module that is a dba::Attention");
   return module;
 }

@@ -279,6 +279,13 @@ std::tuple<Tensor, Tensor> attention_autograd(const Tensor& x, const Tensor& beg
                                               const OptionalList& weights, const Tensor& restore_rows,
                                               const Optional& restore_bias, const Optional& out_bias, int64_t heads,
                                               bool linear, double p, const Optional& rng) {
+  if (!at::GradMode::is_enabled()) {
+    // Without a backward nothing needs to be kept for it.
+    const at::AutoDispatchBelowADInplaceOrView below;
+    static const auto op = typed_operator<signature::Attention>("dba::attention");
+    return op.call(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, weights, restore_rows,
+                   restore_bias, out_bias, heads, linear, p, rng);
+  }
   variable_list operands{x,
                          value_or_absent(each),
                          value_or_absent(each_bias),

@@ -16,8 +16,10 @@ constexpr float kNormalTailEnd = 16.0f;
 /// log₂ Φ(−a) for 0 ≤ a ≤ kNormalTailEnd. 2 to this power differs from Φ(−a) by less than 1e-5 of it up to a = 6.5,
 /// against 4.9e-4, half a unit in the last place of float16; beyond, a times the difference is less than 2e-14. A
 /// minimax fit on [0, 6.5] of odd degree and negative leading coefficient: it falls for ever, as the tail does.
-DBA_HOST_DEVICE inline float normal_tail_log2(float a) {
-  float value = -1.75777734e-06f;
+/// Number: float, or a vector of them.
+template <class Number>
+DBA_HOST_DEVICE inline Number normal_tail_log2(Number a) {
+  Number value = Number{} - 1.75777734e-06f;
   value = value * a + 5.99365994e-05f;
   value = value * a - 0.000916363089f;
   value = value * a + 0.00844738632f;

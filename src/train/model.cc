@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "dba/bytes/errors.h"
@@ -9,11 +10,26 @@
 #include "dba/nn/classifier.h"
 #include "dba/nn/dual_encoder.h"
 #include "dba/nn/serialize.h"
+#include "dba/zoo.h"
 
 namespace dba::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// The attention and its options as `make_attention` takes them.
+std::string attention_of(const ModelPlan& plan) {
+  const auto& m = plan.config.model;
+  auto values = zoo::parse_values(m.method_options);
+  if (zoo::member(m.method).capabilities.needs_max_length) {
+    values.emplace("max_length", std::to_string(plan.longest));
+  }
+  std::string text;
+  for (const auto& [name, value] : values) {
+    text += (text.empty() ? "" : ", ") + name + "=" + value;
+  }
+  return text.empty() ? m.method : m.method + "(" + text + ")";
+}
 
 ClassifierOptions classifier_options(const ModelPlan& plan) {
   const auto& m = plan.config.model;
@@ -29,7 +45,7 @@ ClassifierOptions classifier_options(const ModelPlan& plan) {
                        .dropout(m.attention_dropout)
                        .z_dropout(m.dropout);
   auto layer = EncoderLayerOptions(m.d, m.heads, m.d_ffn)
-                   .attention(m.method)
+                   .attention(attention_of(plan))
                    .attention_options(attention)
                    .dropout(m.dropout)
                    .activation_dropout(m.activation_dropout)
@@ -103,7 +119,9 @@ void check_size(const ModelPlan& plan, const TensorFile& file, const std::filesy
   }
   const auto d = static_cast<double>(m.d);
   const auto slots = static_cast<double>(m.heads) * static_cast<double>(m.d_p);
-  double claimed = (m.tied ? 1.0 : static_cast<double>(m.layers)) * d * (2.0 * static_cast<double>(m.d_ffn) + d);
+  const auto attention = m.method == "fnet" ? 0.0 : d;
+  double claimed =
+      (m.tied ? 1.0 : static_cast<double>(m.layers)) * d * (2.0 * static_cast<double>(m.d_ffn) + attention);
   claimed += m.method == "dba" && m.compress_length ? slots * d : 0.0;
   claimed += m.position == "learned" ? static_cast<double>(plan.longest) * d : 0.0;
   claimed += m.head == "mlp" ? static_cast<double>(m.head_hidden) * d : 0.0;
@@ -136,6 +154,9 @@ double Model::operations(double length) const {
   const auto& m = plan_.config.model;
   const auto d = static_cast<double>(m.d);
   const auto slots = static_cast<double>(m.heads * m.d_p);
+  if (m.method != "dba" && m.method != "softmax") {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
   double attention = 4 * d * d + 2 * length * d;
   if (m.method == "dba" && m.compress_length) {
     attention = (m.form == "released" ? 4 : 8) * slots * d;

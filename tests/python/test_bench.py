@@ -72,13 +72,13 @@ def test_other_kinds_and_output_to_a_pipe():
 
 
 def test_bad_words_are_answered_and_the_rest_is_measured():
-    result = bench("layer", *SMALL, "--methods", "dba,longformer,dba:sideways", "--dtype", "float32,float8",
+    result = bench("layer", *SMALL, "--methods", "dba,shortformer,dba:sideways", "--dtype", "float32,float8",
                    "--baseline", "nobody", "--pass", "forward", check=False)
     assert result.returncode == 1
-    for word in ('"longformer"', '"sideways"', '"float8"', '"nobody"'):
+    for word in ('"shortformer"', '"sideways"', '"float8"', '"nobody"'):
         assert word in result.stderr
     assert "forward, warm cache, float32" in result.stdout and "dba" in result.stdout
-    for wrong in (["--methods", "longformer"], ["--dtype", "float8"], ["--lengths", "0"], ["--lengths", "many"],
+    for wrong in (["--methods", "shortformer"], ["--dtype", "float8"], ["--lengths", "0"], ["--lengths", "many"],
                   ["--heads", 3], ["--batch", 2], ["--device", "abacus"], ["--cache", "lukewarm"]):
         assert bench("layer", *SMALL, *wrong, check=False).returncode == 2, wrong
     assert bench(check=False).returncode == 2

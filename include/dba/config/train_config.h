@@ -41,6 +41,7 @@ struct BatchConfig {
 
 struct ModelConfig {
   std::string method = "dba";
+  std::string method_options;
   std::int64_t d = 128;
   std::int64_t heads = 4;
   std::int64_t layers = 2;

@@ -40,7 +40,8 @@ class Model {
     return plan_;
   }
   std::int64_t parameter_count() const;
-  /// Multiply-adds of a forward pass over one sequence of that length.
+  /// Multiply-adds of a forward pass over one sequence of that length; not a number for methods of the zoo, whose
+  /// operations nobody counts.
   double operations(double length) const;
 
   /// One safetensors file with all that prediction needs: weights, configuration, encoding, statistics.

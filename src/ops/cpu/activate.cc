@@ -7,11 +7,11 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "ops/activate_call.h"
 #include "ops/checks.h"
-#include "ops/cpu/mask_source.h"
+#include "ops/cpu/activate_rows.h"
+#include "ops/cpu/activate_tile.h"
 #include "ops/fused.h"
 #include "ops/reference/activate.h"
 #include "ops/signatures.h"
@@ -24,15 +24,6 @@ namespace {
 
 using namespace cpu;
 using at::Tensor;
-
-constexpr int64_t kQuad = 4;
-constexpr int64_t kRowsPerChunk = 64;
-/// What PyTorch's vectorised functions get at a time: few enough that they would not share it between threads of their
-/// own, and as many as that allows, for a call costs as much as some thousand entries.
-constexpr int64_t kPieceEntries = 28672;
-
-template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// Calls body with an element of the tokens.
 template <class Body>
@@ -61,14 +52,17 @@ Tensor piece(A* entries, int64_t count) {
   return at::from_blob(entries, {count}, at::TensorOptions().dtype(c10::CppTypeToScalarType<A>::value));
 }
 
-/// x becomes act(x).
-template <class A>
+/// x becomes act(x), to be rounded to T.
+template <class T, class A>
 void activate_entries(ActivationKind kind, A* x, int64_t count) {
   if (kind == ActivationKind::relu) {
     for (int64_t i = 0; i < count; ++i) {
       x[i] = x[i] <= A(0) ? A(0) : x[i];
     }
     return;
+  }
+  if constexpr (sizeof(T) < sizeof(A)) {
+    return kernels<A>().rounded_gelu(x, count);
   }
   for (int64_t first = 0; first < count; first += kPieceEntries) {
     auto part = piece(x + first, std::min(kPieceEntries, count - first));
@@ -77,7 +71,7 @@ void activate_entries(ActivationKind kind, A* x, int64_t count) {
 }
 
 /// gradient, of act(x), becomes that of x.
-template <class A>
+template <class T, class A>
 void differentiate_entries(ActivationKind kind, A* x, A* gradient, int64_t count) {
   if (kind == ActivationKind::relu) {
     for (int64_t i = 0; i < count; ++i) {
@@ -85,96 +79,13 @@ void differentiate_entries(ActivationKind kind, A* x, A* gradient, int64_t count
     }
     return;
   }
+  if constexpr (sizeof(T) < sizeof(A)) {
+    return kernels<A>().rounded_gelu_gradient(x, gradient, count);
+  }
   for (int64_t first = 0; first < count; first += kPieceEntries) {
     const auto size = std::min(kPieceEntries, count - first);
     auto part = piece(gradient + first, size);
     at::cpu::gelu_backward_out(part, part, piece(x + first, size));
-  }
-}
-
-/// The steps of a tile, with the memory that one thread needs for them.
-template <class T>
-class Tile {
- public:
-  using A = Wide<T>;
-
-  Tile(const MaskSource<A>& source, int64_t rows, int64_t d)
-      : source_(source), kernels_(kernels<A>()), d_(d), x(scratch_.take<A>(rows * d)) {
-    if (source.active()) {
-      mask_ = scratch_.panels(kernels_, rows, d);
-    }
-  }
-  A* take(int64_t count) {
-    return scratch_.template take<A>(count);
-  }
-
-  /// x = hidden + bias; bias may be null.
-  void read(const T* hidden, const A* bias, int64_t rows) {
-    for (int64_t i = 0; i < rows; ++i) {
-      const auto* const from = hidden + i * d_;
-      auto* const to = x + i * d_;
-      if (bias == nullptr) {
-        widen(from, to, d_);
-      } else {
-        for (int64_t j = 0; j < d_; ++j) {
-          to[j] = static_cast<A>(from[j]) + bias[j];
-        }
-      }
-    }
-  }
-  static void widen(const T* __restrict__ from, A* __restrict__ to, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      to[i] = static_cast<A>(from[i]);
-    }
-  }
-  static void narrow(const A* __restrict__ from, T* __restrict__ to, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      to[i] = static_cast<T>(from[i]);
-    }
-  }
-  /// values (rows, d) times the mask of the rows from first_row on.
-  void drop(A* values, int64_t first_row, int64_t rows) {
-    if (!source_.active()) {
-      return;
-    }
-    source_.draw(kernels_, mask_, /*sequence=*/0, first_row, rows, /*first_slot=*/0, d_);
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t first = 0; first < d_; first += kernels_.panel) {
-        const auto* const kept = mask_.entries + first / kernels_.panel * mask_.stride + i * mask_.row;
-        auto* const row = values + i * d_ + first;
-        for (int64_t j = 0; j < std::min(kernels_.panel, d_ - first); ++j) {
-          row[j] *= kept[j];
-        }
-      }
-    }
-  }
-
- private:
-  const MaskSource<A>& source_;
-  const Kernels<A>& kernels_;
-  Scratch scratch_;
-  Panels<A> mask_{};
-  int64_t d_;
-
- public:
-  A* const x;  ///< (rows, d)
-};
-
-/// A chunk's rows in even shares of whole quads, each at most a piece unless four rows are more.
-int64_t rows_per_tile(int64_t d) {
-  const auto tiles = (kRowsPerChunk * d + kPieceEntries - 1) / kPieceEntries;
-  const auto quads = (kRowsPerChunk / tiles) / kQuad;
-  return std::max<int64_t>(quads, 1) * kQuad;
-}
-
-/// Calls body with the first row and the number of rows of every tile of chunks first_chunk … last_chunk − 1.
-template <class Body>
-void for_tiles(int64_t first_chunk, int64_t last_chunk, int64_t rows, int64_t height, const Body& body) {
-  for (auto chunk = first_chunk; chunk < last_chunk; ++chunk) {
-    const auto end = std::min(rows, (chunk + 1) * kRowsPerChunk);
-    for (auto row = chunk * kRowsPerChunk; row < end; row += height) {
-      body(row, std::min(height, end - row));
-    }
   }
 }
 
@@ -198,10 +109,10 @@ void forward(const ActivateCall& call, const Tensor& y) {
   const auto height = rows_per_tile(d);
   const auto chunks = (rows + kRowsPerChunk - 1) / kRowsPerChunk;
   at::parallel_for(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    Tile<T> tile(source, height, d);
+    ActivateTile<T> tile(source, height, d);
     for_tiles(first_chunk, last_chunk, rows, height, [&](int64_t row, int64_t count) {
       tile.read(from + row * d, added, count);
-      activate_entries(call.kind, tile.x, count * d);
+      activate_entries<T>(call.kind, tile.x, count * d);
       tile.drop(tile.x, row, count);
       tile.narrow(tile.x, to + row * d, count * d);
     });
@@ -228,13 +139,13 @@ Tensor backward(const ActivateCall& call, const Tensor& dy, const Tensor& dhidde
   const Tensor partial = at::zeros({chunks, d}, options);
   auto* const partials = partial.mutable_data_ptr<A>();
   at::parallel_for(0, chunks, 1, [&](int64_t first_chunk, int64_t last_chunk) {
-    Tile<T> tile(source, height, d);
+    ActivateTile<T> tile(source, height, d);
     auto* const gradient = tile.take(height * d);
     for_tiles(first_chunk, last_chunk, rows, height, [&](int64_t row, int64_t count) {
       tile.read(from + row * d, added, count);
       tile.widen(gradients + row * d, gradient, count * d);
       tile.drop(gradient, row, count);
-      differentiate_entries(call.kind, tile.x, gradient, count * d);
+      differentiate_entries<T>(call.kind, tile.x, gradient, count * d);
       tile.narrow(gradient, to + row * d, count * d);
       auto* const sum = partials + row / kRowsPerChunk * d;
       for (int64_t i = 0; i < count; ++i) {
@@ -244,14 +155,7 @@ Tensor backward(const ActivateCall& call, const Tensor& dy, const Tensor& dhidde
       }
     });
   });
-  const Tensor total = at::zeros({d}, options);
-  auto* const totals = total.mutable_data_ptr<A>();
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    for (int64_t j = 0; j < d; ++j) {
-      totals[j] += partials[chunk * d + j];
-    }
-  }
-  return total;
+  return total_of_chunks(partials, chunks, d, d);
 }
 
 Tensor activate_cpu(const Tensor& hidden, const Optional& bias, std::string_view kind, double p, const Optional& rng) {
@@ -261,6 +165,10 @@ Tensor activate_cpu(const Tensor& hidden, const Optional& bias, std::string_view
     return reference::activate(call);
   }
   const auto y = at::empty(hidden.sizes(), hidden.options());
+  if (by_rows(call)) {
+    forward_by_rows(call, y);
+    return y;
+  }
   for_type(hidden.scalar_type(), [&](auto element) { forward<decltype(element)>(call, y); });
   return y;
 }
@@ -275,7 +183,11 @@ std::tuple<Tensor, Tensor> activate_backward_cpu(const Tensor& hidden, const Opt
   }
   const auto dhidden = at::empty(hidden.sizes(), hidden.options());
   Tensor sum;
-  for_type(hidden.scalar_type(), [&](auto element) { sum = backward<decltype(element)>(call, dy, dhidden); });
+  if (by_rows(call) && dy.scalar_type() == at::kBFloat16) {
+    sum = backward_by_rows(call, dy, dhidden);
+  } else {
+    for_type(hidden.scalar_type(), [&](auto element) { sum = backward<decltype(element)>(call, dy, dhidden); });
+  }
   return {dhidden, call.bias.defined() ? sum.to(call.bias.scalar_type()) : Tensor()};
 }
 

@@ -10,6 +10,13 @@
 
 namespace dba::ops::cpu {
 
+/// The summary of one sequence and its gradient: c and dc (L, d), the others (L). Of the gradients null is zero.
+template <class T>
+struct SummaryGradient {
+  const T *c, *r, *lse;
+  const T *dc, *dr, *dlse;
+};
+
 /// Compress's part of the pass that gives the tokens their gradient.
 template <class T>
 class CompressTokens {
@@ -31,6 +38,12 @@ class CompressTokens {
     }
   }
 
+  SummaryGradient<T> of_sequence(int64_t sequence) const {
+    const auto slots = groups_.slots();
+    const auto rows = sequence * slots;
+    return {entry(c_, rows * width_),  entry(r_, rows),  entry(lse_, rows),
+            entry(dc_, rows * width_), entry(dr_, rows), entry(dlse_, rows)};
+  }
   void put(reference::TokenGradients& result) {
     for (size_t i = 0; i < sums_.size(); ++i) {
       const auto& group = groups_.groups()[i];
@@ -62,19 +75,15 @@ class CompressTokens {
       }
     }
 
-    void begin(const Segment& segment, int64_t unit) {
+    void begin(const Segment& segment, int64_t unit, const SummaryGradient<T>& given) {
       segment_ = segment;
+      with_dc_ = given.dc != nullptr;
       const auto& k = of_.kernels_;
       const auto slots = of_.groups_.slots();
       const auto width = of_.width_;
-      const T* const dc = of_.entry(of_.dc_, segment.sequence * slots * width);
-      const T* const dr = of_.entry(of_.dr_, segment.sequence * slots);
-      const T* const dlse = of_.entry(of_.dlse_, segment.sequence * slots);
-      const T* const r = of_.entry(of_.r_, segment.sequence * slots);
-      const T* const lse = of_.entry(of_.lse_, segment.sequence * slots);
-      if (dc != nullptr) {
-        dc_ = right_factor(k, dc, width, slots, width, dc_scratch_);
-        k.row_products(dc, of_.entry(of_.c_, segment.sequence * slots * width), reduction_, slots, width);
+      if (with_dc_) {
+        dc_ = right_factor(k, given.dc, width, slots, width, dc_scratch_);
+        k.row_products(given.dc, given.c, reduction_, slots, width);
       } else {
         std::fill_n(reduction_, slots, T(0));
       }
@@ -82,8 +91,8 @@ class CompressTokens {
         auto& part = parts_[i];
         const auto& group = part.rows.group();
         part.rows.prepare(segment.sequence);
-        if (dc != nullptr) {
-          k.pack_transposed(dc + group.first_slot * width, width, part.dc, group.count, width);
+        if (with_dc_) {
+          k.pack_transposed(given.dc + group.first_slot * width, width, part.dc, group.count, width);
         }
         part.target = of_.sums_[i].target(segment, unit, part.own);
         part.begins = of_.sums_[i].begins(segment, unit);
@@ -94,26 +103,29 @@ class CompressTokens {
         for (int64_t j = 0; j < group.count; ++j) {
           const auto slot = group.first_slot + j;
           const auto column = group.first_column + j;
-          const T of_r = dr == nullptr ? T(0) : dr[slot];
-          columns_.lse[column] = lse[slot];
+          const T of_r = given.dr == nullptr ? T(0) : given.dr[slot];
+          columns_.lse[column] = given.lse[slot];
           columns_.dr[column] = of_r;
-          columns_.reduction[column] = reduction_[slot] + of_r * r[slot] - (dlse == nullptr ? T(0) : dlse[slot]);
+          columns_.reduction[column] =
+              reduction_[slot] + of_r * given.r[slot] - (given.dlse == nullptr ? T(0) : given.dlse[slot]);
         }
       }
     }
 
-    void add(int64_t first, int64_t tokens, Panels<const T> x, Panels<T> dx, bool add) {
+    /// `next`: the tokens to follow, `place`: where dx goes.
+    void add(int64_t first, int64_t tokens, Panels<const T> x, Panels<T> dx, bool add, Ahead next, Ahead place) {
       const auto& k = of_.kernels_;
       const auto width = of_.width_;
-      const bool with_dc = of_.dc_.defined();
       for (auto& part : parts_) {
         const auto& group = part.rows.group();
         const auto column = group.first_column;
         const auto scores = from_column(k, scores_, column);
         const auto products = from_column(k, products_, column);
-        k.multiply(x, part.rows.transposed(), scores, tokens, group.count, width, /*add=*/false);
-        if (with_dc) {
-          k.multiply(x, fixed(part.dc), products, tokens, group.count, width, /*add=*/false);
+        k.multiply_ahead(x, part.rows.transposed(), scores, tokens, group.count, width, /*add=*/false, next);
+        next = {};
+        if (with_dc_) {
+          k.multiply_ahead(x, fixed(part.dc), products, tokens, group.count, width, /*add=*/false, place);
+          place = {};
         } else {
           clear(products, tokens, group.count);
         }
@@ -124,7 +136,7 @@ class CompressTokens {
         k.compress_gradient(scores, products, mask, rows, of_.groups_.first_linear(group),
                             static_cast<T>(1.0 / static_cast<double>(segment_.length)), tokens, group.count);
         k.multiply(fixed(products), part.rows.plain(), dx, tokens, width, group.count, add);
-        if (with_dc) {
+        if (with_dc_) {
           k.multiply(fixed(scores), from_row(dc_, group.first_slot), dx, tokens, width, group.count,
                      /*add=*/true);
         }
@@ -166,6 +178,7 @@ class CompressTokens {
     T* reduction_;
     std::vector<Part> parts_;
     Segment segment_{};
+    bool with_dc_ = false;
   };
 
  private:

@@ -7,8 +7,6 @@
 
 namespace dba::ops::cpu {
 
-/// Sequences whose d_p rows are stacked, so that one product serves them all.
-constexpr int64_t kStackedRows = 96;
 constexpr double kLayerNormEps = 1e-5;
 
 /// The core of some stacked sequences, with everything that its gradient needs again. R is their number times d_p.
@@ -56,7 +54,7 @@ class CoreForward {
     scale = static_cast<T>(1.0 / std::sqrt(static_cast<double>(core.e)));
   }
 
-  /// c (B, L, d), r (B, L).
+  /// c (sequences, L, d) and r (sequences, L) of the sequences from `first_sequence` on.
   void run(const T* c, const T* r, int64_t first_sequence, int64_t sequences) {
     count = sequences;
     rows = sequences * core.d_p;
@@ -138,7 +136,7 @@ class CoreForward {
 
   /// The first of d_p rows of summaries.
   int64_t summary_row(int64_t group, int64_t head, int64_t i) const {
-    return (((first_ + i) * core.groups + group) * core.heads + head) * core.d_p;
+    return ((i * core.groups + group) * core.heads + head) * core.d_p;
   }
 
   void stack_summaries() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -53,42 +54,54 @@ class CoreTotals {
   CoreTotals(const Kernels<T>& kernels, const PackedCore<T>& core, const std::vector<CoreSums<T>>& units)
       : kernels_(kernels), core_(core), units_(units) {}
 
-  void put(typename CoreSums<T>::PerHead CoreSums<T>::*member, const HeadLinear<T>& linear, at::Tensor& weight,
-           at::Tensor& bias) const {
+  void put(CoreWeights& gradients) const {
+    auto& g = gradients;
+    if (core_.released) {
+      put(&CoreSums<T>::first, core_.first, g.compress_weight, g.compress_bias);
+      put(&CoreSums<T>::query, core_.query, g.query_weight, g.query_bias);
+      g.norm_weight = norm(&CoreSums<T>::norm_weight);
+      g.norm_bias = norm(&CoreSums<T>::norm_bias);
+    } else {
+      put(&CoreSums<T>::first, core_.first, g.query_weight, g.query_bias);
+    }
+    put(&CoreSums<T>::key, core_.key, g.key_weight, g.key_bias);
+    put(&CoreSums<T>::value, core_.value, g.value_weight, g.value_bias);
+    g.width = core_.has_width ? width() : at::Tensor();
+    g.out_weight = out();
+  }
+
+ private:
+  static constexpr auto kType = c10::CppTypeToScalarType<T>::value;
+  using PerHead = typename CoreSums<T>::PerHead;
+
+  void put(PerHead CoreSums<T>::*member, const HeadLinear<T>& linear, at::Tensor& weight, at::Tensor& bias) const {
     const auto inputs = linear.inputs();
-    const auto rows = core_.heads * linear.width();
-    weight = at::empty({rows, inputs}, kType);
-    if (linear.has_bias()) {
-      bias = at::empty({rows}, kType);
-    }
-    for (int64_t head = 0; head < core_.heads; ++head) {
-      for (int64_t i = 0; i < linear.width(); ++i) {
-        const auto row = head * linear.width() + i;
-        total(member, head, i, 0, inputs, weight.mutable_data_ptr<T>() + row * inputs);
-        if (linear.has_bias()) {
-          total(member, head, i, inputs, 1, bias.mutable_data_ptr<T>() + row);
-        }
+    weight = at::empty({core_.heads * linear.width(), inputs}, kType);
+    bias = linear.has_bias() ? at::empty({core_.heads * linear.width()}, kType) : at::Tensor();
+    T* const to = weight.mutable_data_ptr<T>();
+    T* const to_bias = linear.has_bias() ? bias.mutable_data_ptr<T>() : nullptr;
+    each_row(linear.width(), [&](int64_t head, int64_t i, int64_t row) {
+      total(member, head, i, 0, inputs, to + row * inputs);
+      if (to_bias != nullptr) {
+        total(member, head, i, inputs, 1, to_bias + row);
       }
-    }
+    });
   }
   at::Tensor width() const {
     at::Tensor result = at::empty({core_.heads, core_.key.width(), core_.e}, kType);
-    for (int64_t head = 0; head < core_.heads; ++head) {
-      for (int64_t i = 0; i < core_.key.width(); ++i) {
-        total(&CoreSums<T>::width, head, i, 0, core_.e,
-              result.mutable_data_ptr<T>() + (head * core_.key.width() + i) * core_.e);
-      }
-    }
+    T* const to = result.mutable_data_ptr<T>();
+    each_row(core_.key.width(), [&](int64_t head, int64_t i, int64_t row) {
+      total(&CoreSums<T>::width, head, i, 0, core_.e, to + row * core_.e);
+    });
     return result;
   }
   at::Tensor out() const {
     const auto g = core_.value.width();
     at::Tensor result = at::empty({core_.d_out, core_.heads * g}, kType);
-    for (int64_t head = 0; head < core_.heads; ++head) {
-      for (int64_t i = 0; i < core_.d_out; ++i) {
-        total(&CoreSums<T>::out, head, i, 0, g, result.mutable_data_ptr<T>() + (i * core_.heads + head) * g);
-      }
-    }
+    T* const to = result.mutable_data_ptr<T>();
+    each_row(core_.d_out, [&](int64_t head, int64_t i, int64_t /*row*/) {
+      total(&CoreSums<T>::out, head, i, 0, g, to + (i * core_.heads + head) * g);
+    });
     return result;
   }
   at::Tensor norm(T* CoreSums<T>::*member) const {
@@ -102,12 +115,18 @@ class CoreTotals {
     return result;
   }
 
- private:
-  static constexpr auto kType = c10::CppTypeToScalarType<T>::value;
+  /// Calls visit(head, i, row) for row i of each head, where each has `rows`.
+  template <class Visit>
+  void each_row(int64_t rows, Visit visit) const {
+    at::parallel_for(0, core_.heads * rows, 64, [&](int64_t from, int64_t to) {
+      for (auto row = from; row < to; ++row) {
+        visit(row / rows, row % rows, row);
+      }
+    });
+  }
 
   /// Columns first … of row i, over all units.
-  void total(typename CoreSums<T>::PerHead CoreSums<T>::*member, int64_t head, int64_t i, int64_t first,
-             int64_t columns, T* to) const {
+  void total(PerHead CoreSums<T>::*member, int64_t head, int64_t i, int64_t first, int64_t columns, T* to) const {
     const auto panel = kernels_.panel;
     std::fill_n(to, columns, T(0));
     for (const auto& unit : units_) {

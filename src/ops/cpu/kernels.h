@@ -43,6 +43,12 @@ struct RowGradient {
   T* bias_sum;         ///< gains Σ over tokens of the scores' gradients
 };
 
+/// Memory that is wanted soon; may be nothing.
+struct Ahead {
+  const void* at = nullptr;
+  int64_t bytes = 0;
+};
+
 template <class T>
 struct Kernels {
   const char* name;
@@ -52,9 +58,14 @@ struct Kernels {
   /// out (rows × columns) = a (rows × inner) · b (inner × columns), added to what is there where `add`.
   void (*multiply)(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns, int64_t inner,
                    bool add);
+  /// The same, while the cache fetches what is ahead.
+  void (*multiply_ahead)(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns,
+                         int64_t inner, bool add, Ahead ahead);
   /// out (rows × columns) = aᵀ · b with a (inner × rows).
   void (*multiply_transposed)(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns,
                               int64_t inner, bool add);
+  void (*multiply_transposed_ahead)(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns,
+                                    int64_t inner, bool add, Ahead ahead);
 
   /// Row-major rows (row_stride entries apart) as panels, and as panels of the transposed matrix.
   void (*pack)(const T* from, int64_t row_stride, Panels<T> to, int64_t rows, int64_t columns);
@@ -63,6 +74,18 @@ struct Kernels {
   /// Panels as row-major rows, row i over row_divisor[i] where that is not null.
   void (*unpack)(Panels<const T> from, const T* row_divisor, T* to, int64_t row_stride, int64_t rows, int64_t columns);
   void (*unpack_bfloat16)(Panels<const T> from, uint16_t* to, int64_t row_stride, int64_t rows, int64_t columns);
+
+  /// (rows, columns) bfloat16 without gaps: to = act(from + bias), or to = gradient ∘ act′(from + bias), which the sums
+  /// over rows gain before it is rounded. bias and sums are padded to whole vectors and aligned. act is GELU or ReLU.
+  /// float alone, as the next two.
+  void (*activate_bfloat16)(const uint16_t* from, const T* bias, uint16_t* to, int64_t rows, int64_t columns,
+                            bool gelu);
+  void (*differentiate_bfloat16)(const uint16_t* from, const T* bias, const uint16_t* gradient, uint16_t* to, T* sums,
+                                 int64_t rows, int64_t columns, bool gelu);
+  /// GELU for results that are rounded to sixteen bits, and its gradient: entries without gaps, aligned, with room for
+  /// whole vectors.
+  void (*rounded_gelu)(T* x, int64_t count);
+  void (*rounded_gelu_gradient)(const T* x, T* gradient, int64_t count);
 
   /// Row i times factor[i].
   void (*scale_rows)(Panels<T> matrix, const T* factor, int64_t rows, int64_t columns);

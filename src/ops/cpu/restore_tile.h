@@ -9,6 +9,41 @@
 
 namespace dba::ops::cpu {
 
+/// Tiles of restore's weights that the second pass of a backward finds again, where there are no masks to apply and
+/// the tokens are few enough.
+template <class T>
+class KeptWeights {
+ public:
+  static constexpr int64_t kMostNumbers = int64_t{1} << 18;
+
+  /// Prepares for the tiles of these segments; false: they are too many.
+  bool begin(const Kernels<T>& kernels, const Segment* segments, int64_t count, int64_t slots) {
+    int64_t tiles = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      tiles += (segments[i].tokens + kTile - 1) / kTile;
+    }
+    if (tiles * kTile * slots > kMostNumbers) {
+      return false;
+    }
+    while (static_cast<int64_t>(tiles_.size()) < tiles) {
+      tiles_.push_back(scratch_.panels(kernels, kTile, slots));
+    }
+    rewind();
+    return true;
+  }
+  void rewind() {
+    next_ = 0;
+  }
+  Panels<T> next() {
+    return tiles_[next_++];
+  }
+
+ private:
+  Scratch scratch_;
+  std::vector<Panels<T>> tiles_;
+  size_t next_ = 0;
+};
+
 /// Restore's weights, tile by tile: what its forward and both passes of its backward begin with.
 template <class T>
 class RestoreTile {
@@ -20,7 +55,8 @@ class RestoreTile {
         heads_(heads),
         linear_(linear),
         masks_(masks),
-        weights_(scratch.panels(kernels, kTile, group.count + 1)),
+        own_(scratch.panels(kernels, kTile, group.count + 1)),
+        weights_(own_),
         mask_(scratch.panels(kernels, masks.active() ? kTile : 0, group.count)),
         bias_(scratch.zeros<T>(padded_columns(kernels, group.count))) {}
 
@@ -28,10 +64,24 @@ class RestoreTile {
     rows_.prepare(sequence);
     rows_.group().put_bias(sequence, bias_);
   }
+  /// The tiles to come lie in `kept`, or in the tile's own memory where that is null. Those of a second pass are
+  /// weighed already.
+  void keep_in(KeptWeights<T>* kept, bool weighed) {
+    kept_ = kept;
+    weighed_ = weighed;
+    weights_ = own_;
+  }
   /// The weights of a tile of tokens, times their mask where `dropped`; the mask is drawn either way.
-  void weigh(const Segment& segment, Panels<const T> tile, int64_t first, int64_t tokens, bool dropped) {
+  void weigh(const Segment& segment, Panels<const T> tile, int64_t first, int64_t tokens, bool dropped, Ahead ahead) {
     const auto slots = this->slots();
-    kernels_.multiply(tile, rows_.transposed(), weights_, tokens, slots, rows_.group().rows.size(-1), /*add=*/false);
+    if (kept_ != nullptr) {
+      weights_ = kept_->next();
+      if (weighed_) {
+        return;
+      }
+    }
+    kernels_.multiply_ahead(tile, rows_.transposed(), weights_, tokens, slots, rows_.group().rows.size(-1),
+                            /*add=*/false, ahead);
     drawn_ = masks_.draw(kernels_, mask_, segment.sequence, segment.first_token + first, tokens, 0, slots);
     kernels_.restore_weights(weights_, dropped ? drawn_ : kNothing<T>, bias_, heads_, linear_, tokens, slots);
   }
@@ -62,7 +112,9 @@ class RestoreTile {
   int64_t heads_;
   bool linear_;
   const MaskSource<T>& masks_;
-  Panels<T> weights_, mask_;
+  Panels<T> own_, weights_, mask_;
+  KeptWeights<T>* kept_ = nullptr;
+  bool weighed_ = false;
   Panels<const T> drawn_ = kNothing<T>;
   T* bias_;
 };

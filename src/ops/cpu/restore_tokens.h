@@ -38,6 +38,9 @@ class RestoreTokens {
           dscores_(scratch.panels(of.kernels_, kTile, of.group_.count)),
           own_(of.sums_.make(scratch)) {}
 
+    void take_from(KeptWeights<T>* kept) {
+      tile_.keep_in(kept, /*weighed=*/true);
+    }
     void begin(const Segment& segment, int64_t unit) {
       segment_ = segment;
       target_ = of_.sums_.target(segment, unit, own_);
@@ -55,7 +58,8 @@ class RestoreTokens {
       const auto& k = of_.kernels_;
       const auto slots = tile_.slots();
       const auto width = of_.group_.rows.size(-1);
-      tile_.weigh(segment_, x, first, tokens, /*dropped=*/false);
+      tile_.weigh(segment_, x, first, tokens, /*dropped=*/false,
+                  of_.dy_.ahead(segment_.first_row + first + tokens, kTile));
       const auto dy = of_.dy_.left_factor(k, segment_.first_row + first, tokens, dy_);
       k.multiply(dy, fixed(mix_), dscores_, tokens, slots, of_.dy_.width(), /*add=*/false);
       tile_.differentiate(dscores_, tokens);

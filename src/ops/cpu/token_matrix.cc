@@ -50,6 +50,16 @@ Panels<const T> TokenMatrix<T>::left_factor(const Kernels<T>& kernels, int64_t f
 }
 
 template <class T>
+Panels<const T> TokenMatrix<T>::factor(const Kernels<T>& kernels, int64_t first_row, int64_t rows,
+                                       Panels<T> scratch) const {
+  if (width_ % kernels.lanes == 0) {
+    return left_factor(kernels, first_row, rows, scratch);
+  }
+  load(kernels, first_row, rows, scratch);
+  return {scratch.entries, scratch.stride, scratch.row};
+}
+
+template <class T>
 Panels<T> TokenMatrix<T>::target(const Kernels<T>& kernels, int64_t first_row, Panels<T> scratch) const {
   if (of_accumulation_type() && width_ % kernels.lanes == 0) {
     return {static_cast<T*>(data_) + first_row * row_stride_, kernels.panel, row_stride_};
@@ -77,6 +87,15 @@ void TokenMatrix<T>::store(const Kernels<T>& kernels, int64_t first_row, int64_t
       }
     }
   });
+}
+
+template <class T>
+Ahead TokenMatrix<T>::ahead(int64_t first_row, int64_t rows) const {
+  const auto bytes = width_ * static_cast<int64_t>(c10::elementSize(type_));
+  if (column_stride_ != 1 || row_stride_ != width_ || first_row >= rows_) {
+    return {};
+  }
+  return {static_cast<const char*>(data_) + first_row * bytes, std::min(rows, rows_ - first_row) * bytes};
 }
 
 template <class T>

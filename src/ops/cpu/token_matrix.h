@@ -20,11 +20,15 @@ class TokenMatrix {
   void load(const Kernels<T>& kernels, int64_t first_row, int64_t rows, Panels<T> to) const;
   /// A tile as left factor of products: the rows themselves where they are of the accumulation type, else loaded.
   Panels<const T> left_factor(const Kernels<T>& kernels, int64_t first_row, int64_t rows, Panels<T> scratch) const;
+  /// A tile as either factor: the rows themselves where their width allows it too, else loaded.
+  Panels<const T> factor(const Kernels<T>& kernels, int64_t first_row, int64_t rows, Panels<T> scratch) const;
   /// Where a product may put a tile: the rows themselves where it can, else scratch, which `store` then has to bring
   /// in.
   Panels<T> target(const Kernels<T>& kernels, int64_t first_row, Panels<T> scratch) const;
   /// Rows that `target` gave are in place already.
   void store(const Kernels<T>& kernels, int64_t first_row, int64_t rows, Panels<const T> from) const;
+  /// The memory of rows that are wanted soon, as far as there are any.
+  Ahead ahead(int64_t first_row, int64_t rows) const;
   /// Zeros for the rows that lie in no sequence.
   void clear_rows_of_nobody(const std::vector<int64_t>& begin, const std::vector<int64_t>& end) const;
 

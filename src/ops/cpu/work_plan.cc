@@ -8,7 +8,7 @@ namespace {
 /// Enough tokens that starting a unit and merging its sums cost little.
 constexpr int64_t kLeastTokens = 1024;
 constexpr int64_t kMostUnits = 64;
-constexpr int64_t kMostSums = int64_t{1} << 22;  // 16 MB of float32
+constexpr int64_t kMostSums = int64_t{1} << 23;  // 32 MB of float32
 
 std::vector<int64_t> values(const at::Tensor& bounds) {
   const auto plain = bounds.to(at::kLong).contiguous();

@@ -7,6 +7,9 @@
 
 namespace dba::ops::cpu {
 
+/// Tokens of a tile at most. A multiple of four: dropout draws tokens four at a time.
+constexpr int64_t kTile = 96;
+
 /// A run of tokens of one sequence.
 struct Segment {
   int64_t sequence;
@@ -15,6 +18,12 @@ struct Segment {
   int64_t tokens;
   int64_t length;  ///< of the sequence
   int64_t part;    ///< which part of a split sequence this is, counted over all split sequences; −1: the whole one
+
+  /// Tokens of its tiles, like in size, so that no small one is left over; a multiple of four.
+  int64_t tile() const {
+    const auto tiles = (tokens + kTile - 1) / kTile;
+    return tokens == 0 ? kTile : ((tokens + tiles - 1) / tiles + 3) / 4 * 4;
+  }
 };
 
 /// A sequence whose sums are merged from parts.
@@ -42,8 +51,5 @@ struct WorkPlan {
   int64_t parts = 0;
   std::vector<int64_t> begin, end;
 };
-
-/// Tokens of a tile. A multiple of four: dropout draws tokens four at a time.
-constexpr int64_t kTile = 96;
 
 }  // namespace dba::ops::cpu

@@ -7,17 +7,17 @@
 #include "ops/cuda/core_products.h"
 #include "ops/cuda/widened.cuh"
 
-/// One tile of 64×64 of a small product, by eight warps, operands through shared memory with four stages of 32 k on the
-/// way. Such a kernel is latency alone: few blocks, each of which runs through its instructions a few times. So code is
-/// kept short, and what threads would all work out by themselves is worked out once and left in shared memory.
+/// One tile of 64×64 of a small product, by eight warps, operands through shared memory with three stages of 32 k on
+/// the way. Such a kernel is latency alone: few blocks, each of which runs through its instructions a few times. So
+/// code is kept short, and what threads would all work out by themselves is worked out once and left in shared memory.
 ///
 /// A product is Σ_k A(i, k) B(j, k). In memory k runs along an operand's rows, or across them; so it does in shared
 /// memory, where lines lie as in memory: line i holds k along, line k holds i across.
 namespace dba::ops::cuda::product_tile {
 
 constexpr int kTile = 64;
-constexpr int kStep = 32;  // k of a stage
-constexpr int kStages = 4;
+constexpr int kStep = 32;   // k of a stage
+constexpr int kStages = 3;  // a fourth would leave room for two blocks on a multiprocessor instead of three
 constexpr int kThreads = 256;
 constexpr int kSumStride = kTile + 1;
 constexpr int kStepsOfRun = 8;  // a long sum is a sum of sums, which rounds less

@@ -99,7 +99,7 @@ __device__ void write_tile(const Product& product, const TilePlace& at, const fl
 }
 
 template <class Left, class Right, class Math>
-__global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constant__ Work work) {
+__global__ void __launch_bounds__(kThreads, 3) multiply_kernel(const __grid_constant__ Work work) {
   extern __shared__ __align__(16) unsigned char stages[];
   __shared__ Lines lines;
   __shared__ TileRows rows;

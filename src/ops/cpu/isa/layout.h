@@ -48,6 +48,23 @@ void pack(const T* from, int64_t row_stride, Panels<T> to, int64_t rows, int64_t
   });
 }
 
+inline Vector<float> load_widened(const uint16_t* from) {
+  Halves<float>::Narrow bits;
+  __builtin_memcpy(&bits, from, sizeof(bits));
+  const auto wide = __builtin_convertvector(bits, Halves<float>::Wide) << 16;
+  return reinterpret_cast<Vector<float>>(wide);
+}
+
+/// Rounded to nearest, ties to even; any NaN becomes a quiet one.
+inline void store_narrowed(Vector<float> value, uint16_t* to) {
+  using Wide = Halves<float>::Wide;
+  const Wide bits = reinterpret_cast<Wide>(value);
+  const Wide rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  const Wide quiet = Wide{} + 0x7FC0;
+  const auto narrow = __builtin_convertvector(value != value ? quiet : rounded, Halves<float>::Narrow);
+  __builtin_memcpy(to, &narrow, sizeof(narrow));
+}
+
 inline float widened(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float value;
@@ -55,7 +72,6 @@ inline float widened(uint16_t bits) {
   return value;
 }
 
-/// Rounded to nearest, ties to even; any NaN becomes a quiet one.
 inline uint16_t narrowed(float value) {
   uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));
@@ -63,18 +79,13 @@ inline uint16_t narrowed(float value) {
 }
 
 inline void pack_bfloat16(const uint16_t* from, int64_t row_stride, Panels<float> to, int64_t rows, int64_t columns) {
-  using Narrow = Halves<float>::Narrow;
-  using Wide = Halves<float>::Wide;
   each_panel<float>(columns, [&](int64_t index, int64_t width) {
     float* const panel = to.entries + index * to.stride;
     const uint16_t* const source = from + index * kPanel<float>;
     for (int64_t i = 0; i < rows; ++i) {
       int64_t j = 0;
       for (; j + kLanes<float> <= width; j += kLanes<float>) {
-        Narrow bits;
-        __builtin_memcpy(&bits, source + i * row_stride + j, sizeof(bits));
-        const Wide wide = __builtin_convertvector(bits, Wide) << 16;
-        store(panel + i * kPanel<float> + j, reinterpret_cast<Vector<float>>(wide));
+        store(panel + i * kPanel<float> + j, load_widened(source + i * row_stride + j));
       }
       for (; j < width; ++j) {
         panel[i * kPanel<float> + j] = widened(source[i * row_stride + j]);
@@ -107,20 +118,13 @@ void unpack(Panels<const T> from, const T* row_divisor, T* to, int64_t row_strid
 }
 
 inline void unpack_bfloat16(Panels<const float> from, uint16_t* to, int64_t row_stride, int64_t rows, int64_t columns) {
-  using Narrow = Halves<float>::Narrow;
-  using Wide = Halves<float>::Wide;
   each_panel<float>(columns, [&](int64_t index, int64_t width) {
     const float* const panel = from.entries + index * from.stride;
     uint16_t* const target = to + index * kPanel<float>;
     for (int64_t i = 0; i < rows; ++i) {
       int64_t j = 0;
       for (; j + kLanes<float> <= width; j += kLanes<float>) {
-        const Vector<float> value = load(panel + i * kPanel<float> + j);
-        const Wide bits = reinterpret_cast<Wide>(value);
-        const Wide rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-        const Wide quiet = Wide{} + 0x7FC0;
-        const Narrow narrow = __builtin_convertvector(value != value ? quiet : rounded, Narrow);
-        __builtin_memcpy(target + i * row_stride + j, &narrow, sizeof(narrow));
+        store_narrowed(load(panel + i * kPanel<float> + j), target + i * row_stride + j);
       }
       for (; j < width; ++j) {
         target[i * row_stride + j] = narrowed(panel[i * kPanel<float> + j]);

@@ -27,7 +27,7 @@ void add_rows(Panels<const T> matrix, T* sums, int64_t rows, int64_t columns) {
     for (int64_t v = 0; v < vectors_for<T>(width); ++v) {
       Vector<T> sum{};
       for (int64_t i = 0; i < rows; ++i) {
-        sum += load(panel + i * kPanel<T> + v * kLanes<T>);
+        sum += load_unaligned(panel + i * matrix.row + v * kLanes<T>);
       }
       T* const at = sums + index * kPanel<T> + v * kLanes<T>;
       store(at, load(at) + sum);

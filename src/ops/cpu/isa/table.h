@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/cpu/isa/activate.h"
 #include "ops/cpu/isa/compress.h"
 #include "ops/cpu/isa/dropout.h"
 #include "ops/cpu/isa/layout.h"
@@ -11,22 +12,34 @@
 namespace dba::ops::cpu::DBA_ISA {
 
 template <class T>
-void multiply(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns, int64_t inner,
-              bool add) {
+void multiply_ahead(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns, int64_t inner,
+                    bool add, Ahead ahead) {
   // Long sums are made of shorter ones: rounding errors grow less, and the right factor's block stays in cache.
   constexpr int64_t kInnerBlock = 256;
   static_assert(kInnerBlock % kPanel<T> == 0);
   for (int64_t first = 0; first < inner; first += kInnerBlock) {
     product<T, false>({a.entries + first / kPanel<T> * a.stride, a.stride, a.row},
                       {b.entries + first * b.row, b.stride, b.row}, out, rows, columns,
-                      smaller(kInnerBlock, inner - first), add || first > 0);
+                      smaller(kInnerBlock, inner - first), add || first > 0, first == 0 ? ahead : Ahead{});
   }
+}
+
+template <class T>
+void multiply(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns, int64_t inner,
+              bool add) {
+  multiply_ahead<T>(a, b, out, rows, columns, inner, add, {});
+}
+
+template <class T>
+void multiply_transposed_ahead(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns,
+                               int64_t inner, bool add, Ahead ahead) {
+  product<T, true>(a, b, out, rows, columns, inner, add, ahead);
 }
 
 template <class T>
 void multiply_transposed(Panels<const T> a, Panels<const T> b, Panels<T> out, int64_t rows, int64_t columns,
                          int64_t inner, bool add) {
-  product<T, true>(a, b, out, rows, columns, inner, add);
+  multiply_transposed_ahead<T>(a, b, out, rows, columns, inner, add, {});
 }
 
 template <class T>
@@ -38,13 +51,19 @@ const Kernels<T>* table(const char* name) {
     k.lanes = kLanes<T>;
     k.panel = kPanel<T>;
     k.multiply = multiply<T>;
+    k.multiply_ahead = multiply_ahead<T>;
     k.multiply_transposed = multiply_transposed<T>;
+    k.multiply_transposed_ahead = multiply_transposed_ahead<T>;
     k.pack = pack<T>;
     k.pack_transposed = pack_transposed<T>;
     k.unpack = unpack<T>;
     if constexpr (sizeof(T) == sizeof(float)) {
       k.pack_bfloat16 = pack_bfloat16;
       k.unpack_bfloat16 = unpack_bfloat16;
+      k.activate_bfloat16 = activate_bfloat16;
+      k.differentiate_bfloat16 = differentiate_bfloat16;
+      k.rounded_gelu = rounded_gelu_entries;
+      k.rounded_gelu_gradient = rounded_gelu_gradient;
     }
     k.scale_rows = scale_rows<T>;
     k.add_rows = add_rows<T>;

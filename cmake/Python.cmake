@@ -1,0 +1,32 @@
+# What the Python package needs of the build. A file beside the libraries says what they were built with; the package
+# compares it with what runs.
+file(CONFIGURE OUTPUT ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/dba_built_with.json @ONLY CONTENT
+  [[{"version": "@PROJECT_VERSION@", "torch": "@TorchWheel_VERSION@", "cuda": "@TorchWheel_CUDA_VERSION@"}]])
+if(NOT SKBUILD)
+  return()
+endif()
+
+# Built by pip, libraries and program are installed into the package, without paths of this machine: torch is loaded
+# before the libraries, and the command `dba` tells the program where it is.
+set(package_targets libdba dba_program)
+if(TARGET dba_cuda)
+  list(APPEND package_targets dba_cuda)
+endif()
+add_custom_target(python_package DEPENDS ${package_targets})
+foreach(target IN LISTS package_targets)
+  # Versioned names are symbolic links, which a wheel cannot hold.
+  set_property(TARGET ${target} PROPERTY VERSION)
+  set_property(TARGET ${target} PROPERTY SOVERSION)
+  # dba/bin and dba/lib, and torch where it stands beside dba in one environment.
+  set_property(TARGET ${target} PROPERTY INSTALL_RPATH $ORIGIN $ORIGIN/../lib $ORIGIN/../../torch/lib
+                                                       $ORIGIN/../../torch.libs)
+endforeach()
+install(TARGETS ${package_targets} LIBRARY DESTINATION dba/lib COMPONENT python RUNTIME DESTINATION dba/bin
+                                           COMPONENT python)
+install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/dba_built_with.json DESTINATION dba/lib COMPONENT python)
+# The one library that is neither torch's nor every system's comes along.
+find_package(yaml-cpp REQUIRED)
+get_target_property(yaml_type yaml-cpp TYPE)
+if(yaml_type STREQUAL SHARED_LIBRARY)
+  install(FILES $<TARGET_FILE:yaml-cpp> DESTINATION dba/lib COMPONENT python RENAME $<TARGET_SONAME_FILE_NAME:yaml-cpp>)
+endif()

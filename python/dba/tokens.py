@@ -1,0 +1,114 @@
+"""What callers hand to an attention, as token rows: batches in either order, single sequences, packed rows, nested
+tensors; with padding masks as PyTorch's modules pass them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._shapes import accumulation_dtype
+from .sequences import Sequences, describe, require
+
+
+def real_tokens(function: str, argument: str, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A padding mask of nn.MultiheadAttention, boolean (true: padding) or floating (−inf: padding, 0: real), as a
+    boolean one that is true for real tokens."""
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"dba.{function}: {argument} must have shape {shape}, got {describe(mask)}")
+    if mask.dtype == torch.bool:
+        return ~mask
+    if not mask.is_floating_point():
+        raise ValueError(f"dba.{function}: {argument} must be boolean or floating, got {describe(mask)}")
+    real = mask == 0
+    require(
+        (real | (mask == -torch.inf)).all(),
+        f"dba.{function}: a floating {argument} must hold 0 (real) and −inf (padding) alone; other values would weigh "
+        "single keys, which a compressed sequence cannot",
+    )
+    return real
+
+
+def check_tokens(function: str, argument: str, x: Tensor, weight: Tensor) -> None:
+    """Tokens x (…, d) fit a module with the parameter weight (d, d)."""
+    width = weight.shape[1]
+    if x.is_nested and x.dim() != 3:
+        raise ValueError(f"dba.{function}: a nested {argument} must be of shape (B, n, {width}), got {x.dim()} dimensions")
+    if x.dim() not in (2, 3):
+        raise ValueError(f"dba.{function}: {argument} must have 2 dimensions (n, {width}) or 3, got {describe(x)}")
+    if x.size(-1) != width:
+        raise ValueError(f"dba.{function}: {argument} must have width {width}, got width {x.size(-1)}")
+    if weight.dtype not in (x.dtype, accumulation_dtype(x.dtype)) and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"dba.{function}: {argument} must be of the parameters' type, {weight.dtype}, got {x.dtype}; cast one of "
+            "them with .to()"
+        )
+
+
+class TokenRows:
+    """rows (N, d) of one argument, its sequences, and the way back to the argument's shape."""
+
+    def __init__(
+        self,
+        function: str,
+        argument: str,
+        x: Tensor,
+        weight: Tensor,
+        batch_first: bool,
+        mask: Tensor | None,
+        cu_seqlens: Tensor | None,
+        mask_name: str = "key_padding_mask",
+    ) -> None:
+        """weight (d, d): a parameter of the module that reads the tokens; mask_name: what its caller calls `mask`."""
+        check_tokens(function, argument, x, weight)
+        self.x, self.batch_first = x, batch_first
+        if (x.is_nested or cu_seqlens is not None) and mask is not None:
+            raise ValueError(
+                f"dba.{function}: {argument} must come without a padding mask where it is nested or packed "
+                "(cu_seqlens), because its sequences are known already"
+            )
+        if x.is_nested:
+            self._take_nested(function, argument, cu_seqlens)
+        elif cu_seqlens is not None:
+            if x.dim() != 2:
+                raise ValueError(
+                    f"dba.{function}: {argument} with cu_seqlens must be packed rows (N, d), got {describe(x)}"
+                )
+            self.rows, self.sequences = x, Sequences.packed(cu_seqlens, x.shape[0])
+        else:
+            batch = x.unsqueeze(0) if x.dim() == 2 else x if batch_first else x.transpose(0, 1)
+            self.rows = batch.reshape(-1, x.shape[-1])
+            if mask is None:
+                self.sequences = Sequences.dense(batch.shape[0], batch.shape[1], x.device)
+            else:
+                real = real_tokens(function, mask_name, mask, tuple(batch.shape[x.dim() == 2 : 2]))
+                self.sequences = Sequences.from_mask(real.view(batch.shape[:2]))
+
+    def _take_nested(self, function: str, argument: str, cu_seqlens: Tensor | None) -> None:
+        if cu_seqlens is not None:
+            raise ValueError(f"dba.{function}: {argument} is nested and knows its bounds; leave cu_seqlens out")
+        if self.x.layout == torch.jagged:
+            self.rows, bounds, lengths = self.x.values(), self.x.offsets(), self.x.lengths()
+            if lengths is None:
+                self.sequences = Sequences.packed(bounds, self.rows.shape[0])
+            else:
+                begin = bounds[:-1].long()
+                self.sequences = Sequences(begin, begin + lengths, self.rows.shape[0])
+        else:
+            parts = self.x.unbind()
+            self.rows = torch.cat(parts)
+            self.parts = [part.shape[0] for part in parts]
+            bounds = torch.tensor([0, *self.parts], device=self.rows.device).cumsum(0)
+            self.sequences = Sequences.packed(bounds, self.rows.shape[0])
+
+    def shaped(self, y: Tensor) -> Tensor:
+        """y (N, width) in the shape that the argument had."""
+        x = self.x
+        if x.is_nested:
+            if x.layout == torch.jagged:
+                return torch.nested.nested_tensor_from_jagged(y, x.offsets(), x.lengths())
+            return torch.nested.as_nested_tensor(list(y.split(self.parts)))
+        if x.dim() == 2:
+            return y
+        if self.batch_first:
+            return y.view(x.shape[0], x.shape[1], y.shape[1])
+        return y.view(x.shape[1], x.shape[0], y.shape[1]).transpose(0, 1)

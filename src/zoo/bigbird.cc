@@ -1,0 +1,92 @@
+#include <torch/torch.h>
+
+#include "zoo/blocks.h"
+#include "zoo/members.h"
+#include "zoo/random_blocks.h"
+
+namespace dba::zoo {
+namespace {
+
+class BigBird : public ZooAttention {
+ public:
+  BigBird(const DBAttentionOptions& options_, const OptionValues& values_)
+      : ZooAttention("bigbird", options_, values_) {
+    register_projections();
+    TORCH_CHECK(integer("window") % 2 == 1, "dba::zoo: option window of bigbird must be odd, got ", integer("window"));
+  }
+
+ private:
+  at::Tensor mix(const Stream& stream, const Stream&) override {
+    const Blocks blocks(stream.sequences, integer("block"));
+    const auto heads = options.heads(), count = blocks.count;
+    const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
+    const auto dropping = [this](const at::Tensor& map) { return drop(map); };
+    const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
+
+    // Each block of keys once: the window first, then the global ones outside it, then the random ones.
+    const auto beside = integer("window") / 2;
+    const auto own = torch::arange(count, blocks.lengths.options()).view({1, 1, -1, 1});
+    const auto number = blocks.counts.view({-1, 1, 1, 1});
+    const auto spread = [&](const at::Tensor& index) { return index.expand({blocks.batch, heads, count, -1}); };
+    const auto window = own + torch::arange(-beside, beside + 1, own.options());
+    const auto in_sequence = window.ge(0).logical_and(window.lt(number));
+    const auto ends = torch::cat({torch::zeros_like(number), number - 1}, 3);
+    const auto new_end = (ends - own)
+                             .abs()
+                             .gt(beside)
+                             .logical_and(torch::cat({torch::ones_like(number).to(at::kBool), number.gt(1)}, 3));
+    const auto random = random_blocks(blocks.counts, heads, count, beside, integer("random"), integer("seed"));
+    const auto index = torch::cat({spread(window), spread(ends), random}, 3);
+    const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B, H, blocks, G)
+    const auto list = index.clamp(0, count - 1);
+
+    const auto exists = gather_blocks(blocks.valid.view({blocks.batch, 1, count, blocks.size, 1})
+                                          .expand({blocks.batch, heads, count, blocks.size, 1}),
+                                      list)
+                            .squeeze(4);  // (B, H, blocks, G·size)
+    const auto mask = exists.logical_and(used.repeat_interleave(blocks.size, 3)).unsqueeze(3);
+    const auto mixed = attend_blocks(q, {{gather_blocks(k, list), gather_blocks(v, list), mask}}, dropping);
+
+    // The first and the last block see everything.
+    const auto ends_of = ends.clamp_min(0).expand({blocks.batch, heads, 1, 2});
+    const auto end_queries = gather_ends(q, ends_of);  // (B, H, 2·size, w)
+    const auto end_rows = attend_all(end_queries, blocks, k, v, dropping).unflatten(2, {2, blocks.size});
+    const auto is_first = own.eq(0).unsqueeze(4);
+    const auto is_last = own.eq(number - 1).unsqueeze(4);
+    const auto with_last = torch::where(is_last, end_rows.narrow(2, 1, 1), mixed);
+    return w_o->forward(blocks.give(torch::where(is_first, end_rows.narrow(2, 0, 1), with_last)));
+  }
+
+  /// Two blocks of every sequence and head: of (B, H, blocks, size, w) those that `ends` (B, H, 1, 2) names.
+  static at::Tensor gather_ends(const at::Tensor& blocks, const at::Tensor& ends) {
+    const auto index = ends.squeeze(2).unsqueeze(3).unsqueeze(4).expand({-1, -1, -1, blocks.size(3), blocks.size(4)});
+    return blocks.gather(2, index).flatten(2, 3);
+  }
+};
+
+}  // namespace
+
+Member bigbird_member() {
+  Member member{
+      .name = "bigbird",
+      .title = "BigBird",
+      .paper = "Zaheer et al., Big Bird: Transformers for Longer Sequences, NeurIPS 2020, arXiv 2007.14062",
+      .about =
+          "Block-sparse softmax attention: a block of b queries sees a window of blocks around it, the first and the "
+          "last block of the sequence, and r random blocks, drawn for each head and block from the seed; the first "
+          "and the last block see everything. No pair counts twice, and a sequence of few blocks has softmax "
+          "attention.",
+      .options = {{"block", "64", "tokens b of a block", 1, {}},
+                  {"window", "3", "blocks of the window, odd", 1, {}},
+                  {"random", "3", "random blocks r", 0, {}},
+                  seed_option()},
+      .capabilities = {},
+      .build = built<BigBird>};
+  member.capabilities.deterministic = false;
+  member.capabilities.dropout = true;
+  member.capabilities.growth = Growth::linear;
+  member.capabilities.complexity = "n·block·(window + random + 2)";
+  return member;
+}
+
+}  // namespace dba::zoo

@@ -1,0 +1,163 @@
+#include "zoo/blocks.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+namespace dba::zoo {
+namespace {
+
+using at::Tensor;
+
+bool is_plain(const Sequences& sequences) {
+  return sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0;
+}
+
+/// a (B, H, G, s, w) times b (B, H, G or 1, w, t); a shared b is not copied for every block.
+Tensor product(const Tensor& a, const Tensor& b) {
+  if (b.size(2) == a.size(2)) {
+    return torch::matmul(a, b);
+  }
+  return torch::matmul(a.flatten(2, 3), b.squeeze(2)).unflatten(2, {a.size(2), a.size(3)});
+}
+
+}  // namespace
+
+Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes_, int64_t size_, int64_t count_)
+    : batch(sequences.count()),
+      count(count_),
+      size(size_),
+      lengths(sequences.lengths()),
+      sizes(sizes_),
+      sequences_(sequences),
+      plain_(is_plain(sequences)) {
+  const auto options = sequences.begin.options();
+  const auto block = torch::arange(count, options).view({1, -1, 1});
+  const auto token = torch::arange(size, options).view({1, 1, -1});
+  const auto own_size = sizes.view({-1, 1, 1});
+  position = block * own_size + token;
+  valid = token.lt(own_size).logical_and(position.lt(lengths.view({-1, 1, 1})));
+  counts = (lengths + sizes - 1).div(sizes, "floor");
+}
+
+Blocks::Blocks(const Sequences& sequences, int64_t size_)
+    : Blocks(sequences, torch::full_like(sequences.begin, size_), size_,
+             std::max<int64_t>((sequences.longest() + size_ - 1) / size_, 1)) {}
+
+Blocks Blocks::whole(const Sequences& sequences) {
+  return Blocks(sequences, std::max<int64_t>(sequences.longest(), 1));
+}
+
+Blocks Blocks::square(const Sequences& sequences) {
+  // Squares have exact roots. ⌈n/⌈√n⌉⌉ blocks are never more than ⌈√n⌉.
+  const auto root = sequences.lengths().to(at::kDouble).sqrt().ceil().to(at::kLong).clamp_min(1);
+  const auto longest = std::max<int64_t>(sequences.longest(), 1);
+  const auto size = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(longest))));
+  return Blocks(sequences, root, size, (longest + size - 1) / size);
+}
+
+at::Tensor Blocks::take(const at::Tensor& rows, int64_t heads) const {
+  const auto width = rows.size(1) / heads;
+  Tensor grid;  // (B, blocks·size, H·w)
+  if (plain_) {
+    grid = rows.reshape({batch, sequences_.padded_length, rows.size(1)});
+    const auto missing = count * size - sequences_.padded_length;
+    grid = missing > 0 ? at::constant_pad_nd(grid, {0, 0, 0, missing}) : grid;
+  } else if (rows.size(0) == 0) {
+    grid = rows.new_zeros({batch, count * size, rows.size(1)}) + rows.sum();
+  } else {
+    const auto row = (sequences_.begin.view({-1, 1, 1}) + position).masked_fill(valid.logical_not(), 0);
+    grid = rows.index_select(0, row.flatten()).masked_fill(valid.logical_not().view({-1, 1}), 0);
+  }
+  return grid.reshape({batch, count, size, heads, width}).permute({0, 3, 1, 2, 4});
+}
+
+at::Tensor Blocks::give(const at::Tensor& blocks) const {
+  const auto width = blocks.size(1) * blocks.size(4);
+  const auto grid = blocks.permute({0, 2, 3, 1, 4}).reshape({batch, count * size, width});
+  if (plain_) {
+    return grid.narrow(1, 0, sequences_.padded_length).reshape({-1, width});
+  }
+  if (grid.numel() == 0) {
+    return grid.new_zeros({sequences_.rows, width}) + grid.sum();
+  }
+  const auto sequence = sequences_.sequence_of_row();
+  const auto nobody = sequence.lt(0);
+  const auto owner = sequence.clamp_min(0);
+  const auto own_size = sizes.index_select(0, owner);
+  const auto token = sequences_.position_of_row();
+  const auto place = (owner * count + token.div(own_size, "floor")) * size + token.remainder(own_size);
+  return grid.reshape({-1, width}).index_select(0, place).masked_fill(nobody.unsqueeze(1), 0);
+}
+
+at::Tensor key_mask(const at::Tensor& valid) {
+  return valid.unsqueeze(1).unsqueeze(3);
+}
+
+at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index) {
+  const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2), size = blocks.size(3);
+  const auto group = torch::arange(batch * heads, index.options()).view({batch, heads, 1, 1});
+  const auto flat = (group * count + index).flatten();
+  return blocks.reshape({batch * heads * count, size * blocks.size(4)})
+      .index_select(0, flat)
+      .view({batch, heads, count, index.size(3) * size, blocks.size(4)});
+}
+
+double low_score(at::ScalarType type) {
+  return type == at::kHalf ? -65504.0 : -1e30;
+}
+
+at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask) {
+  return scores.masked_fill(mask.logical_not(), low_score(scores.scalar_type()));
+}
+
+at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen,
+                         const std::function<at::Tensor(const at::Tensor&)>& drop) {
+  const auto scaled = queries / std::sqrt(static_cast<double>(queries.size(-1)));
+  std::vector<Tensor> scores;
+  std::vector<int64_t> widths;
+  for (const auto& part : seen) {
+    scores.push_back(masked_scores(product(scaled, part.keys.transpose(-2, -1)), part.mask));
+    widths.push_back(part.keys.size(-2));
+  }
+  const auto map = drop((scores.size() == 1 ? scores[0] : torch::cat(scores, -1)).softmax(-1));
+  const auto maps = map.split_with_sizes(widths, -1);
+  Tensor sum;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const auto part = product(maps[i], seen[i].values);
+    sum = sum.defined() ? sum + part : part;
+  }
+  return sum;
+}
+
+at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
+                      const std::function<at::Tensor(const at::Tensor&)>& drop) {
+  const auto scores =
+      torch::matmul(queries, keys.flatten(2, 3).transpose(2, 3)) / std::sqrt(static_cast<double>(queries.size(-1)));
+  const auto exists = blocks.valid.flatten(1).unsqueeze(1).unsqueeze(1);
+  return torch::matmul(drop(masked_scores(scores, exists).softmax(-1)), values.flatten(2, 3));
+}
+
+at::Tensor first_tokens(const at::Tensor& blocks, int64_t first) {
+  const auto tokens = blocks.flatten(2, 3);
+  return tokens.narrow(2, 0, std::min(first, tokens.size(2)));
+}
+
+at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first) {
+  const auto rest = blocks.flatten(2, 3).slice(2, first.size(2));
+  return torch::cat({first, rest}, 2).unflatten(2, {blocks.size(2), blocks.size(3)});
+}
+
+Band::Band(const Blocks& blocks) {
+  const auto options = blocks.lengths.options();
+  const auto neighbour = torch::arange(blocks.count, options).unsqueeze(1) + torch::arange(-1, 2, options);
+  index = neighbour.clamp(0, blocks.count - 1).view({1, 1, blocks.count, 3});
+  const auto query = torch::arange(blocks.count * blocks.size, options).view({blocks.count, blocks.size, 1});
+  const auto key = (neighbour.unsqueeze(2) * blocks.size + torch::arange(blocks.size, options))
+                       .view({blocks.count, 1, 3 * blocks.size});
+  const auto near = (query - key).abs().le(blocks.size).logical_and(key.ge(0));
+  const auto exists = key.unsqueeze(0).lt(blocks.lengths.view({-1, 1, 1, 1}));
+  mask = near.unsqueeze(0).logical_and(exists).unsqueeze(1);
+}
+
+}  // namespace dba::zoo

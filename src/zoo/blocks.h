@@ -1,0 +1,89 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <vector>
+
+#include "dba/sequences.h"
+
+namespace dba::zoo {
+
+/// Packed rows laid out as blocks of neighbouring tokens, counted from each sequence's first token, by heads:
+/// (N, H·w) ↔ (B, H, blocks, size, w), zero where there is no token. Differentiable both ways.
+class Blocks {
+ public:
+  /// Blocks of `size` tokens in every sequence.
+  Blocks(const Sequences& sequences, int64_t size);
+  /// One block as long as the longest sequence: a padded batch (B, H, 1, n, w).
+  static Blocks whole(const Sequences& sequences);
+  /// About √n blocks of about √n tokens, by each sequence's own n.
+  static Blocks square(const Sequences& sequences);
+
+  at::Tensor take(const at::Tensor& rows, int64_t heads) const;
+  at::Tensor give(const at::Tensor& blocks) const;
+  /// (N, H·w) ↔ (B, H, n, w), where there is one block.
+  at::Tensor take_whole(const at::Tensor& rows, int64_t heads) const {
+    return take(rows, heads).squeeze(2);
+  }
+  at::Tensor give_whole(const at::Tensor& padded) const {
+    return give(padded.unsqueeze(2));
+  }
+
+  int64_t batch;        ///< B
+  int64_t count;        ///< blocks of the longest sequence
+  int64_t size;         ///< tokens of the largest block
+  at::Tensor lengths;   ///< (B)
+  at::Tensor position;  ///< (B, blocks, size) of each place in its sequence
+  at::Tensor valid;     ///< (B, blocks, size) whether a token stands there
+  at::Tensor counts;    ///< (B) blocks of each sequence
+  at::Tensor sizes;     ///< (B) tokens of a full block of each sequence
+
+ private:
+  Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size, int64_t count);
+
+  const Sequences& sequences_;
+  bool plain_;  // a batch without padding and one block size: views and a pad do instead of gathers
+};
+
+/// (B, 1, blocks, 1, size): which keys of a block there are, to be spread over heads and queries.
+at::Tensor key_mask(const at::Tensor& valid);
+
+/// Blocks of keys for every block of queries: of (B, H, blocks, size, w) those that `index` (B, H, blocks, G) names,
+/// side by side: (B, H, blocks, G·size, w). `index` may have extent 1 in its first two axes.
+at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index);
+
+/// So low that a softmax gives it nothing, and finite: a row that has nothing else stays finite too.
+double low_score(at::ScalarType type);
+
+/// The low score where the mask is false.
+at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask);
+
+/// Keys and values that blocks of queries see, and where: keys (B, H, blocks or 1, m, w), values likewise, mask
+/// spreading to (B, H, blocks, size, m).
+struct Seen {
+  at::Tensor keys, values, mask;
+};
+
+/// Softmax attention of queries (B, H, blocks, size, w) to the union of what they see, with the scale 1/√w; `drop`
+/// acts on the map.
+at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen,
+                         const std::function<at::Tensor(const at::Tensor&)>& drop);
+
+/// Softmax attention of some queries (B, H, g, w) to all tokens of their sequences; keys and values as blocks.
+at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
+                      const std::function<at::Tensor(const at::Tensor&)>& drop);
+
+/// The first tokens of every sequence, of blocks of one size: (B, H, first, w), or fewer where there are no more.
+at::Tensor first_tokens(const at::Tensor& blocks, int64_t first);
+/// `blocks` with their first tokens replaced.
+at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first);
+
+/// The band |i − j| ≤ size around each token, in blocks of that size: its block and the two beside it.
+struct Band {
+  explicit Band(const Blocks& blocks);
+  at::Tensor index;  ///< (1, 1, blocks, 3) for gather_blocks
+  at::Tensor mask;   ///< (B, 1, blocks, size, 3·size) keys in the band that exist
+};
+
+}  // namespace dba::zoo

@@ -1,0 +1,66 @@
+#include <torch/torch.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "zoo/blocks.h"
+#include "zoo/members.h"
+
+namespace dba::zoo {
+namespace {
+
+/// The discrete Fourier transform along the first `lengths` (B) of n tokens, x (B, n, d) complex with zeros beyond
+/// them: Bluestein's, Σ_j x_j w^(jt) = w^(t²/2) Σ_j (x_j w^(j²/2)) w^(−(t−j)²/2), a convolution whose size may be
+/// chosen while w = e^(−2πi/length) is the sequence's own. So sequences of any lengths go through together.
+at::Tensor transform_each(const at::Tensor& x, const at::Tensor& lengths) {
+  const auto n = x.size(1);
+  const auto place = torch::arange(n, lengths.options()).unsqueeze(0);
+  const auto twice = 2 * lengths.clamp_min(1).unsqueeze(1);
+  // j² modulo 2·length: the angle stays exact however long the sequence.
+  const auto angle = (place * place).remainder(twice).to(at::kDouble) / twice * (2 * std::numbers::pi);
+  const auto chirp = torch::polar(torch::ones_like(angle), -angle).to(x.scalar_type());  // (B, n)
+  int64_t size = 1;
+  while (size < 2 * n - 1) {
+    size *= 2;
+  }
+  const auto inverse = chirp.conj();
+  auto kernel = torch::cat({inverse, inverse.new_zeros({x.size(0), size - 2 * n + 1}), inverse.slice(1, 1).flip(1)}, 1);
+  const auto product = torch::fft_fft(x * chirp.unsqueeze(2), size, 1) * torch::fft_fft(kernel, size, 1).unsqueeze(2);
+  return torch::fft_ifft(product, size, 1).slice(1, 0, n) * chirp.unsqueeze(2);
+}
+
+class FNet : public ZooAttention {
+ public:
+  FNet(const DBAttentionOptions& options_, const OptionValues& values_) : ZooAttention("fnet", options_, values_) {}
+
+ private:
+  at::Tensor mix(const Stream& stream, const Stream&) override {
+    const auto blocks = Blocks::whole(stream.sequences);
+    const auto x = blocks.take_whole(stream.rows, 1).squeeze(1);  // (B, n, d)
+    const bool half = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
+    const auto hidden = torch::fft_fft(half ? x.to(at::kFloat) : x, std::nullopt, 2);
+    const bool one_length = stream.sequences.consecutive && stream.sequences.padded_length > 0;
+    const auto mixed = one_length ? torch::fft_fft(hidden, std::nullopt, 1) : transform_each(hidden, blocks.lengths);
+    return blocks.give_whole(torch::real(mixed).to(x.scalar_type()).unsqueeze(1));
+  }
+};
+
+}  // namespace
+
+Member fnet_member() {
+  Member member{.name = "fnet",
+                .title = "FNet",
+                .paper = "Lee-Thorp et al., FNet: Mixing Tokens with Fourier Transforms, NAACL 2022, arXiv 2105.03824",
+                .about =
+                    "No attention at all: Y = Re(F_n X F_d), the real part of Fourier transforms over the tokens "
+                    "and over the width, without parameters and without heads. The transform over tokens has each "
+                    "sequence's own length, where the released code transforms the padding with it.",
+                .options = {},
+                .capabilities = {},
+                .build = built<FNet>};
+  member.capabilities.growth = Growth::linearithmic;
+  member.capabilities.complexity = "n·log n";
+  return member;
+}
+
+}  // namespace dba::zoo

@@ -1,0 +1,51 @@
+#include <torch/torch.h>
+
+#include "zoo/blocks.h"
+#include "zoo/kernel.h"
+#include "zoo/members.h"
+
+namespace dba::zoo {
+namespace {
+
+constexpr double kAdded = 1e-6;
+
+class LinearTransformer : public ZooAttention {
+ public:
+  LinearTransformer(const DBAttentionOptions& options_, const OptionValues& values_)
+      : ZooAttention("linear", options_, values_) {
+    register_projections();
+  }
+
+ private:
+  at::Tensor mix(const Stream& queries, const Stream& memory) override {
+    const auto asking = Blocks::whole(queries.sequences);
+    const auto asked = Blocks::whole(memory.sequences);
+    const auto heads = options.heads();
+    const auto f_q = torch::elu(asking.take_whole(w_q->forward(queries.rows), heads)) + 1;
+    const auto f_k = torch::elu(asked.take_whole(w_k->forward(memory.rows), heads)) + 1;
+    const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
+    const auto mixed = kernel_attention(f_q, real_features(f_k, asked.valid.squeeze(1)), v, Denominator::plus, kAdded);
+    return w_o->forward(asking.give_whole(mixed));
+  }
+};
+
+}  // namespace
+
+Member linear_member() {
+  Member member{.name = "linear",
+                .title = "Linear Transformer",
+                .paper = "Katharopoulos et al., Transformers are RNNs, ICML 2020, arXiv 2006.16236",
+                .about =
+                    "The softmax's kernel is replaced by φ(q)·φ(k) with φ(x) = elu(x) + 1, so that the sums over "
+                    "keys come first: y_i = φ(q_i) (Σ_j φ(k_j)ᵀ v_j) / (φ(q_i)·Σ_j φ(k_j) + 10⁻⁶). Long-Range "
+                    "Arena's code lets padding into both sums; here only real tokens count.",
+                .options = {},
+                .capabilities = {},
+                .build = built<LinearTransformer>};
+  member.capabilities.cross_attention = true;
+  member.capabilities.growth = Growth::linear;
+  member.capabilities.complexity = "n·d_h";
+  return member;
+}
+
+}  // namespace dba::zoo

@@ -1,0 +1,77 @@
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "zoo/blocks.h"
+#include "zoo/members.h"
+
+namespace dba::zoo {
+namespace {
+
+class Linformer : public ZooAttention {
+ public:
+  Linformer(const DBAttentionOptions& options_, const OptionValues& values_)
+      : ZooAttention("linformer", options_, values_) {
+    register_projections();
+    const auto& share = choice("share");
+    const auto heads = share == "none" ? options.heads() : 1;
+    const auto shape = std::vector<int64_t>{heads, integer("k"), integer("max_length")};
+    e_ = register_parameter("e", torch::empty(shape));
+    if (share != "keys_and_values") {
+      f_ = register_parameter("f", torch::empty(shape));
+    }
+  }
+
+ private:
+  void draw_parameters() override {
+    const auto deviation = 1.0 / std::sqrt(static_cast<double>(integer("k")));
+    torch::nn::init::normal_(e_, 0.0, deviation);
+    if (f_.defined()) {
+      torch::nn::init::normal_(f_, 0.0, deviation);
+    }
+  }
+
+  at::Tensor mix(const Stream& queries, const Stream& memory) override {
+    const auto asking = Blocks::whole(queries.sequences);
+    const auto asked = Blocks::whole(memory.sequences);
+    const auto heads = options.heads();
+    // Tokens that do not exist are zero rows of K and V: what E says of their positions multiplies nothing.
+    const auto e = e_.narrow(2, 0, asked.size);
+    const auto f = f_.defined() ? f_.narrow(2, 0, asked.size) : e;
+    const auto q = asking.take_whole(w_q->forward(queries.rows), heads);
+    const auto k = torch::matmul(e, asked.take_whole(w_k->forward(memory.rows), heads));  // (B, H, k, d_h)
+    const auto v = torch::matmul(f, asked.take_whole(w_v->forward(memory.rows), heads));
+    const auto scores = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
+    return w_o->forward(asking.give_whole(torch::matmul(drop(scores.softmax(3)), v)));
+  }
+
+  at::Tensor e_, f_;  // (1 or H, k, max_length)
+};
+
+}  // namespace
+
+Member linformer_member() {
+  Member member{
+      .name = "linformer",
+      .title = "Linformer",
+      .paper = "Wang et al., Linformer: Self-Attention with Linear Complexity, arXiv 2006.04768",
+      .about =
+          "Keys and values are compressed in length by learned matrices, one column for each position: Y = "
+          "softmax over k((Q (E K)ᵀ)/√d_h) (F V) with E, F k × max_length, of which a sequence of n tokens uses the "
+          "first n columns. E and F may be one matrix, may be shared by the heads, or stand for each head. E and F "
+          "start as N(0, 1/k).",
+      .options = {{"k", "128", "length that keys and values are compressed to", 1, {}},
+                  {"share", "keys_and_values", "who shares E and F", 0, {"keys_and_values", "heads", "none"}},
+                  max_length_option()},
+      .capabilities = {},
+      .build = built<Linformer>};
+  member.capabilities.learned_per_position = true;
+  member.capabilities.needs_max_length = true;
+  member.capabilities.cross_attention = true;
+  member.capabilities.dropout = true;
+  member.capabilities.growth = Growth::linear;
+  member.capabilities.complexity = "n·k";
+  return member;
+}
+
+}  // namespace dba::zoo

@@ -1,0 +1,79 @@
+#include <torch/torch.h>
+
+#include <bit>
+
+#include "zoo/blocks.h"
+#include "zoo/members.h"
+
+namespace dba::zoo {
+namespace {
+
+class Pixelfly : public ZooAttention {
+ public:
+  Pixelfly(const DBAttentionOptions& options_, const OptionValues& values_)
+      : ZooAttention("pixelfly", options_, values_) {
+    register_projections();
+    const auto butterfly = integer("butterfly");
+    TORCH_CHECK(std::has_single_bit(static_cast<uint64_t>(butterfly)),
+                "dba::zoo: option butterfly of pixelfly must be a power of two, got ", butterfly);
+  }
+
+ private:
+  at::Tensor mix(const Stream& stream, const Stream&) override {
+    const Blocks blocks(stream.sequences, integer("block"));
+    const auto heads = options.heads(), count = blocks.count, rank = integer("rank");
+    const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
+    const auto dropping = [this](const at::Tensor& map) { return drop(map); };
+    const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
+
+    std::vector<int64_t> strides{0};
+    for (int64_t stride = 1; stride < integer("butterfly"); stride *= 2) {
+      strides.push_back(stride);
+    }
+    const auto own = torch::arange(count, blocks.lengths.options());
+    const auto partner = own.unsqueeze(1).bitwise_xor(torch::tensor(strides, own.options()));  // (blocks, G)
+    const auto there = partner.lt(count);
+    const auto list = partner.clamp_max(count - 1).view({1, 1, count, -1});
+    const auto exists = gather_blocks(blocks.valid.view({blocks.batch, 1, count, blocks.size, 1}), list).squeeze(4);
+    const auto mask = exists.logical_and(there.repeat_interleave(blocks.size, 1)).unsqueeze(3);
+    std::vector<Seen> seen{{gather_blocks(k, list), gather_blocks(v, list), mask}};
+    if (rank == 0) {
+      return w_o->forward(blocks.give(attend_blocks(q, seen, dropping)));
+    }
+
+    const auto keys = first_tokens(k, rank).unsqueeze(2), values = first_tokens(v, rank).unsqueeze(2);
+    const auto key = torch::arange(keys.size(3), own.options());
+    // (blocks, g): a global key in one of the butterfly's blocks is there already.
+    const auto elsewhere = partner.unsqueeze(2).eq(key.div(blocks.size, "floor")).any(1).logical_not().unsqueeze(1);
+    const auto real = key.lt(blocks.lengths.view({-1, 1, 1, 1}));
+    seen.push_back({keys, values, elsewhere.logical_and(real).unsqueeze(1)});
+    const auto mixed = attend_blocks(q, seen, dropping);
+    const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, dropping);
+    return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
+  }
+};
+
+}  // namespace
+
+Member pixelfly_member() {
+  Member member{
+      .name = "pixelfly",
+      .title = "Pixelfly",
+      .paper = "Dao et al., Pixelated Butterfly, ICLR 2022, arXiv 2112.00029",
+      .about =
+          "Softmax attention on a flat block butterfly and a low-rank part: block I of b queries sees the blocks I and "
+          "I xor 2ᵗ for 2ᵗ below the butterfly's size, the union of the butterfly's factors; and the first r tokens "
+          "see everything and are seen by all, rows and columns that make up a matrix of rank 2r at most, the form "
+          "in which the paper puts a low-rank part into an attention pattern. One softmax covers both.",
+      .options = {{"block", "32", "tokens b of a block", 1, {}},
+                  {"butterfly", "16", "blocks under one butterfly, a power of two", 1, {}},
+                  {"rank", "32", "global tokens r", 0, {}}},
+      .capabilities = {},
+      .build = built<Pixelfly>};
+  member.capabilities.dropout = true;
+  member.capabilities.growth = Growth::linear;
+  member.capabilities.complexity = "n·(block·(1 + log₂ butterfly) + rank)";
+  return member;
+}
+
+}  // namespace dba::zoo

@@ -1,0 +1,231 @@
+#include "zoo/report.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "dba/zoo.h"
+
+namespace dba::zoo {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The layer whose parameters are counted: that of the paper's efficiency table.
+constexpr int64_t kWidth = 256, kHeads = 4, kLength = 1024;
+
+int64_t parameter_count(const Member& member) {
+  OptionValues values;
+  if (member.capabilities.needs_max_length) {
+    values["max_length"] = std::to_string(kLength);
+  }
+  const auto layer = make(member.name, DBAttentionOptions(kWidth, kHeads).z_update(ZUpdate::own), values);
+  int64_t count = 0;
+  for (const auto& parameter : layer->parameters()) {
+    count += parameter.numel();
+  }
+  return count;
+}
+
+/// Characters, not bytes: "√" is one.
+size_t shown_width(const std::string& text) {
+  size_t width = 0;
+  for (const char c : text) {
+    width += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }
+  return width;
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return text + std::string(width > shown_width(text) ? width - shown_width(text) : 0, ' ');
+}
+
+std::string yes(bool value) {
+  return value ? "yes" : "no";
+}
+
+std::vector<std::string> heading() {
+  return {"name",  "map",   "per position", "max_length", "random",
+          "cross", "masks", "dropout",      "complexity", "parameters"};
+}
+
+std::vector<std::string> line_of(const Member& member) {
+  const auto& c = member.capabilities;
+  return {member.name,
+          c.exact ? "exact" : "approximate",
+          yes(c.learned_per_position),
+          yes(c.needs_max_length),
+          c.deterministic ? "no" : "seeded",
+          yes(c.cross_attention),
+          yes(c.masks),
+          yes(c.dropout),
+          c.complexity,
+          std::to_string(parameter_count(member))};
+}
+
+std::string value_of(const Option& option) {
+  if (option.choices.empty()) {
+    return "integer, at least " + std::to_string(option.least);
+  }
+  return "one of " + std::string(c10::Join(", ", option.choices));
+}
+
+std::string fallback_of(const Option& option) {
+  return option.fallback.empty() ? "must be given" : option.fallback;
+}
+
+Json as_json(const Member& member) {
+  const auto& c = member.capabilities;
+  Json options = Json::array();
+  for (const auto& option : member.options) {
+    Json one = {{"name", option.name},
+                {"default", option.fallback.empty() ? Json() : Json(option.fallback)},
+                {"meaning", option.meaning}};
+    if (option.choices.empty()) {
+      one["least"] = option.least;
+    } else {
+      one["choices"] = option.choices;
+    }
+    options.push_back(one);
+  }
+  return {{"name", member.name},
+          {"title", member.title},
+          {"paper", member.paper},
+          {"about", member.about},
+          {"options", options},
+          {"capabilities",
+           {{"exact", c.exact},
+            {"learned_per_position", c.learned_per_position},
+            {"needs_max_length", c.needs_max_length},
+            {"deterministic", c.deterministic},
+            {"cross_attention", c.cross_attention},
+            {"masks", c.masks},
+            {"dropout", c.dropout},
+            {"slots", c.slots},
+            {"growth", to_string(c.growth)},
+            {"complexity", c.complexity}}},
+          {"parameters", parameter_count(member)}};
+}
+
+constexpr const char* kPreface = R"md(# The zoo
+
+Twenty attentions under one interface: softmax attention, DBA, and the eighteen others of the paper's tables. All are
+bidirectional; all take packed rows, lengths or a mask through `dba::Sequences`, any n from 1 (and empty sequences), and
+give zeros in rows of nobody; a padded token has no influence on any other. `dba zoo` prints the table below,
+`dba zoo NAME` one member. This page is made from the registry that the library itself builds by.
+
+## Use
+
+By name in C++, with options where the member has some:
+
+    auto layer = dba::zoo::make("longformer", dba::DBAttentionOptions(256, 4), {{"window", "128"}});
+    auto y = dynamic_cast<dba::Attention&>(*layer).forward(x, sequences).y;
+
+`dba::make_attention`, and with it every encoder and classifier, takes the same as one text:
+
+    EncoderLayerOptions(256, 4, 1024).attention("longformer(window=128, globals=2)")
+
+and a training configuration names both, with max_length taken from the data where a member needs it:
+
+    model:
+      method: longformer
+      method_options: window=128, globals=2
+
+Every member takes d, heads, dropout and bias; those that keep a map drop out there, the others have no attention
+dropout. `dba::zoo::ZooAttention::attend_to` is cross-attention where the table has it. Random choices come from the
+member's `seed` and nothing else: they are the same for a sequence alone and in a batch, and stay the same for the life
+of the layer.
+
+Where Long-Range Arena's released code, from which many published figures come, does something else than the method's
+paper, the member follows the paper and its paragraph names the difference.
+
+## Members
+
+"map": exact is softmax attention between all tokens, the others approximate or replace it. "per position": parameters
+that belong to positions. "complexity": of one head in the length n. "parameters": of a layer with d = 256, four heads
+and, where positions have parameters, max_length = 1024.
+
+)md";
+
+}  // namespace
+
+std::string table() {
+  std::vector<std::vector<std::string>> lines{heading()};
+  for (const auto& member : members()) {
+    lines.push_back(line_of(member));
+  }
+  std::vector<size_t> widths(lines[0].size(), 0);
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      widths[i] = std::max(widths[i], shown_width(line[i]));
+    }
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      text += i + 1 < line.size() ? padded(line[i], widths[i] + 2) : line[i] + "\n";
+    }
+  }
+  return text;
+}
+
+std::string json(const std::string& name) {
+  if (!name.empty()) {
+    return as_json(member(name)).dump(2) + "\n";
+  }
+  Json all = Json::array();
+  for (const auto& one : members()) {
+    all.push_back(as_json(one));
+  }
+  return Json{{"members", all}, {"parameters_of", {{"d", kWidth}, {"heads", kHeads}, {"max_length", kLength}}}}.dump(
+             2) +
+         "\n";
+}
+
+std::string page(const std::string& name) {
+  const auto& record = member(name);
+  std::ostringstream text;
+  text << record.title << " (" << record.name << ")\n" << record.paper << "\n\n" << record.about << "\n\n";
+  const auto names = heading(), line = line_of(record);
+  for (size_t i = 1; i < names.size(); ++i) {
+    text << padded(names[i], 14) << line[i] << "\n";
+  }
+  text << (record.options.empty() ? "\nNo options of its own.\n" : "\nOptions\n");
+  for (const auto& option : record.options) {
+    text << "  " << padded(option.name, 12) << option.meaning << " (" << value_of(option) << "; default "
+         << fallback_of(option) << ")\n";
+  }
+  return text.str();
+}
+
+std::string markdown() {
+  std::ostringstream text;
+  text << kPreface;
+  const auto row = [&](const std::vector<std::string>& cells) {
+    for (const auto& cell : cells) {
+      text << "| " << cell << " ";
+    }
+    text << "|\n";
+  };
+  row(heading());
+  row(std::vector<std::string>(heading().size(), "---"));
+  for (const auto& record : members()) {
+    row(line_of(record));
+  }
+  for (const auto& record : members()) {
+    text << "\n### `" << record.name << "`: " << record.title << "\n\n"
+         << record.paper << ".\n\n"
+         << record.about << "\n";
+    if (!record.options.empty()) {
+      text << "\n| option | value | default | meaning |\n|---|---|---|---|\n";
+    }
+    for (const auto& option : record.options) {
+      text << "| `" << option.name << "` | " << value_of(option) << " | " << fallback_of(option) << " | "
+           << option.meaning << " |\n";
+    }
+  }
+  return text.str();
+}
+
+}  // namespace dba::zoo

@@ -1,0 +1,85 @@
+#include <torch/torch.h>
+
+#include "zoo/blocks.h"
+#include "zoo/members.h"
+
+namespace dba::zoo {
+namespace {
+
+/// exp(scores) with rows and columns brought to sum 1 in turn; zero outside the mask.
+at::Tensor balanced(at::Tensor scores, const at::Tensor& mask, int64_t iterations) {
+  scores = masked_scores(scores, mask);
+  for (int64_t i = 0; i < iterations; ++i) {
+    for (const int64_t axis : {-1, -2}) {
+      scores = masked_scores(scores - scores.logsumexp({axis}, /*keepdim=*/true), mask);
+    }
+  }
+  return scores.exp().masked_fill(mask.logical_not(), 0);
+}
+
+class Sinkhorn : public ZooAttention {
+ public:
+  Sinkhorn(const DBAttentionOptions& options_, const OptionValues& values_)
+      : ZooAttention("sinkhorn", options_, values_) {
+    register_projections();
+    const auto d = options.d();
+    most_blocks_ = (integer("max_length") + integer("block") - 1) / integer("block");
+    w_b_ = project("w_b", d, d);
+    w_p_ = project("w_p", d, options.heads() * most_blocks_);
+  }
+
+ private:
+  at::Tensor mix(const Stream& stream, const Stream&) override {
+    const Blocks blocks(stream.sequences, integer("block"));
+    const auto heads = options.heads(), count = blocks.count;
+    const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
+    const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
+
+    const auto sums = blocks.take(stream.rows, 1).sum(3).squeeze(1);  // (B, blocks, d)
+    const auto scores = w_p_->forward(w_b_->forward(sums).relu()).view({blocks.batch, count, heads, most_blocks_});
+    const auto there = torch::arange(count, blocks.lengths.options()).lt(blocks.counts.unsqueeze(1));
+    const auto between = there.unsqueeze(1).logical_and(there.unsqueeze(2)).unsqueeze(1);  // (B, 1, blocks, blocks)
+    const auto sort = balanced(scores.narrow(3, 0, count).transpose(1, 2), between, integer("iterations"));
+    const auto sorted = [&](const at::Tensor& rows) {
+      return torch::matmul(sort, rows.flatten(3)).unflatten(3, {rows.size(3), rows.size(4)});
+    };
+    // Places that no block of the sequence fills: beyond its length where it is shorter than a block.
+    const auto filled = torch::arange(blocks.size, blocks.lengths.options()).lt(blocks.lengths.unsqueeze(1));
+    const auto mask = filled.view({-1, 1, 1, 1, blocks.size});
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.valid)}, {sorted(k), sorted(v), mask}},
+                                     [this](const at::Tensor& map) { return drop(map); });
+    return w_o->forward(blocks.give(mixed));
+  }
+
+  int64_t most_blocks_;
+  torch::nn::Linear w_b_{nullptr}, w_p_{nullptr};
+};
+
+}  // namespace
+
+Member sinkhorn_member() {
+  Member member{
+      .name = "sinkhorn",
+      .title = "Sinkhorn Transformer",
+      .paper = "Tay et al., Sparse Sinkhorn Attention, ICML 2020, arXiv 2002.11296",
+      .about =
+          "Blocks of b tokens are sorted softly: the sum of a block's tokens makes a row of scores, max(x̄ W_B, 0) W_P, "
+          "a "
+          "column for each block, and Sinkhorn's iteration brings exp(scores) to sums of 1 by rows and columns in "
+          "turn: S. A query sees its own block and the sorted one in its place, K̃ = S K and Ṽ = S V over blocks, "
+          "under one softmax. Without Gumbel noise. Long-Range Arena's einsum sums over both block axes, so that "
+          "every sorted block is the sum of all, and adds two softmaxes.",
+      .options = {{"block", "64", "tokens b of a block", 1, {}},
+                  {"iterations", "5", "of Sinkhorn's normalisation", 1, {}},
+                  max_length_option()},
+      .capabilities = {},
+      .build = built<Sinkhorn>};
+  member.capabilities.learned_per_position = true;
+  member.capabilities.needs_max_length = true;
+  member.capabilities.dropout = true;
+  member.capabilities.growth = Growth::sub_quadratic;
+  member.capabilities.complexity = "n·block + (n/block)²";
+  return member;
+}
+
+}  // namespace dba::zoo

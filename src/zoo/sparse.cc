@@ -1,0 +1,66 @@
+#include <torch/torch.h>
+
+#include "zoo/blocks.h"
+#include "zoo/members.h"
+
+namespace dba::zoo {
+namespace {
+
+class SparseTransformer : public ZooAttention {
+ public:
+  SparseTransformer(const DBAttentionOptions& options_, const OptionValues& values_)
+      : ZooAttention("sparse", options_, values_) {
+    register_projections();
+  }
+
+ private:
+  at::Tensor mix(const Stream& stream, const Stream&) override {
+    const auto size = integer("block");
+    const auto blocks = size == 0 ? Blocks::square(stream.sequences) : Blocks(stream.sequences, size);
+    const auto heads = options.heads(), count = blocks.count;
+    const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
+    const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
+
+    // The last c places of each block, by the sequence's own block size: (B, c).
+    const auto columns = std::min(integer("summary"), blocks.size);
+    const auto place = blocks.sizes.unsqueeze(1) - columns + torch::arange(columns, blocks.lengths.options());
+    const auto index = place.clamp_min(0).view({-1, 1, 1, columns, 1});
+    const auto summary = [&](const at::Tensor& rows) {
+      return rows.gather(3, index.expand({-1, heads, count, -1, rows.size(4)})).flatten(2, 3).unsqueeze(2);
+    };
+    const auto exists = blocks.valid.gather(2, place.clamp_min(0).unsqueeze(1).expand({-1, count, -1}))
+                            .logical_and(place.ge(0).unsqueeze(1));  // (B, blocks, c)
+    const auto block = torch::arange(count, blocks.lengths.options());
+    const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
+    const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
+
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.valid)}, {summary(k), summary(v), mask}},
+                                     [this](const at::Tensor& map) { return drop(map); });
+    return w_o->forward(blocks.give(mixed));
+  }
+};
+
+}  // namespace
+
+Member sparse_member() {
+  Member member{
+      .name = "sparse",
+      .title = "Sparse Transformer",
+      .paper = "Child et al., Generating Long Sequences with Sparse Transformers, arXiv 1904.10509",
+      .about =
+          "The paper's fixed pattern in both directions: token i sees its own block of l tokens and the summary "
+          "columns, the last c tokens of every full block, j mod l ≥ l − c. With block 0, l is ⌈√n⌉ of each "
+          "sequence's own n, and the cost grows like n·√n as the paper means it; a fixed l makes the summary "
+          "columns grow with n. The paper is causal, and Long-Range Arena keeps that for encoding; here tokens "
+          "see both sides, and the map is never dense.",
+      .options = {{"block", "0", "tokens l of a block; 0: ⌈√n⌉", 0, {}},
+                  {"summary", "8", "summary columns c of a block", 1, {}}},
+      .capabilities = {},
+      .build = built<SparseTransformer>};
+  member.capabilities.dropout = true;
+  member.capabilities.growth = Growth::sub_quadratic;
+  member.capabilities.complexity = "n·√n·(1 + summary)";
+  return member;
+}
+
+}  // namespace dba::zoo

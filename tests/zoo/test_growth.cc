@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "bench/memory.h"
+#include "dba/zoo.h"
+#include "support/cases.h"
+
+namespace dba::test {
+namespace {
+
+constexpr int64_t kShort = 512, kLong = 1024;
+
+enum class Layout { plain, packed };
+
+/// The most memory that forward and backward hold on a sequence of n tokens, packed with one half as long.
+double peak(const zoo::Member& member, zoo::OptionValues values, int64_t n, Layout layout) {
+  if (member.capabilities.needs_max_length)
+    values["max_length"] = std::to_string(kLong);
+  const auto layer = zoo::make(member.name, DBAttentionOptions(16, 2).z_update(ZUpdate::own), values);
+  const PackedBatch batch(layout == Layout::plain ? std::vector<int64_t>{n} : std::vector<int64_t>{n, n / 2});
+  const auto sequences = layout == Layout::plain ? Sequences::dense(1, n, at::kCPU) : batch.sequences;
+  const at::Tensor x = Random(1).normal({batch.rows, 16}).to(at::kFloat).requires_grad_(true);
+  const auto pass = [&] { dynamic_cast<Attention&>(*layer).forward(x, sequences).y.sum().backward(); };
+  pass();  // gradients and whatever a library keeps stand from now on
+  return static_cast<double>(bench::measure_peak(at::kCPU, pass).tensors);
+}
+
+double growth(const zoo::Member& member, const zoo::OptionValues& values = {}, Layout layout = Layout::plain) {
+  return peak(member, values, kLong, layout) / peak(member, values, kShort, layout);
+}
+
+TEST(ZooGrowth, MemoryGrowsAsTheRecordSays) {
+  for (const auto layout : {Layout::plain, Layout::packed}) {
+    for (const auto& member : zoo::members()) {
+      const auto claimed = member.capabilities.growth;
+      if (claimed == zoo::Growth::quadratic)
+        continue;
+      const double most = claimed == zoo::Growth::sub_quadratic ? 3.0 : 2.2;
+      EXPECT_LT(growth(member, {}, layout), most) << member.name << (layout == Layout::packed ? ", packed" : "");
+    }
+  }
+}
+
+TEST(ZooGrowth, ADenseMapIsSeen) {
+  EXPECT_GT(growth(zoo::member("synthesizer"), {{"kind", "dense"}}), 3.5);
+  EXPECT_GT(growth(zoo::member("yoso"), {{"kind", "expectation"}}), 3.5);
+}
+
+}  // namespace
+}  // namespace dba::test

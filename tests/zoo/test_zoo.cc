@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "dba/zoo.h"
+#include "support/cases.h"
+#include "support/comparison.h"
+#include "support/layouts.h"
+#include "zoo/cases.h"
+#include "zoo/dense.h"
+
+namespace dba::test {
+namespace {
+
+class ZooValues : public ::testing::TestWithParam<ZooCase> {
+ protected:
+  at::Tensor dense(const torch::nn::Module& module, const PackedBatch& batch, const at::Tensor& x) const {
+    const DenseLayer layer{module, GetParam().complete(), GetParam().heads};
+    std::vector<at::Tensor> y;
+    for (int64_t b = 0; b < batch.count(); ++b) {
+      const at::Tensor rows = batch.rows_of(x, b);
+      y.push_back(rows.size(0) == 0 ? rows : dense_attention(GetParam().member, layer, rows, rows));
+    }
+    return at::cat(y);
+  }
+};
+
+Attention& attention_of(const std::shared_ptr<torch::nn::Module>& module) {
+  return dynamic_cast<Attention&>(*module);
+}
+
+TEST_P(ZooValues, EqualTheFormulaOnMixedLengths) {
+  Random random(7);
+  const auto module = GetParam().make(random);
+  const PackedBatch batch(kZooLengths);
+  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const at::Tensor y = attention_of(module).forward(x, batch.sequences).y;
+  expect_same_function({{"y", y}}, {dense(*module, batch, x)}, with_parameters({{"x", x}}, *module));
+}
+
+TEST_P(ZooValues, EqualTheFormulaInAPlainBatch) {
+  Random random(8);
+  const auto module = GetParam().make(random);
+  for (const int64_t n : {1, 65}) {
+    SCOPED_TRACE(n);
+    const PackedBatch batch({n, n, n});
+    const at::Tensor x = random.leaf({3, n, ZooCase::d});
+    const at::Tensor y = attention_of(module).forward(x).y;
+    expect_same_function({{"y", y}}, {dense(*module, batch, x.view({-1, ZooCase::d})).view_as(x)},
+                         with_parameters({{"x", x}}, *module));
+  }
+}
+
+TEST_P(ZooValues, PaddingHasNoInfluence) {
+  Random random(9);
+  const auto module = GetParam().make(random);
+  const PackedBatch batch({5, 0, 64, 33, 1});
+  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const auto inputs = with_parameters({{"x", x}}, *module);
+  const at::Tensor packed = attention_of(module).forward(x, batch.sequences).y;
+  const int64_t length = 70;
+  const at::Tensor y = attention_of(module).forward(padded(x, batch, length, kNaN), padded_sequences(batch, length)).y;
+  expect_same_function({{"y", unpadded(y, batch)}}, {packed}, inputs);
+  for (int64_t b = 0; b < batch.count(); ++b)
+    EXPECT_EQ(y[b].slice(0, batch.lengths[static_cast<size_t>(b)]).abs().sum().item<double>(), 0);
+}
+
+TEST_P(ZooValues, ASequenceAloneEqualsItselfInABatch) {
+  Random random(10);
+  const auto module = GetParam().make(random);
+  const PackedBatch batch({257, 40, 3});
+  const at::Tensor x = random.normal({batch.rows, ZooCase::d});
+  const at::Tensor together = attention_of(module).forward(x, batch.sequences).y;
+  for (int64_t b = 0; b < batch.count(); ++b) {
+    const at::Tensor alone = attention_of(module).forward(batch.rows_of(x, b).unsqueeze(0)).y.squeeze(0);
+    EXPECT_TRUE(close(batch.rows_of(together, b), alone)) << "sequence " << b;
+  }
+}
+
+TEST_P(ZooValues, CrossAttentionEqualsTheFormulaOrIsRefused) {
+  Random random(11);
+  const auto module = GetParam().make(random);
+  const PackedBatch asking({7, 1, 64, 0, 30}), asked({2, 65, 64, 5, 1});
+  const at::Tensor x = random.leaf({asking.rows, ZooCase::d}), memory = random.leaf({asked.rows, ZooCase::d});
+  auto& layer = dynamic_cast<zoo::ZooAttention&>(*module);
+  if (!zoo::member(GetParam().member).capabilities.cross_attention) {
+    expect_refusal([&] { layer.attend_to(x, asking.sequences, memory, asked.sequences); },
+                   {GetParam().member, "cross-attention", "dba zoo"});
+    return;
+  }
+  const at::Tensor y = layer.attend_to(x, asking.sequences, memory, asked.sequences).y;
+  const DenseLayer formula{*module, GetParam().complete(), GetParam().heads};
+  std::vector<at::Tensor> expected;
+  for (int64_t b = 0; b < asking.count(); ++b) {
+    const at::Tensor rows = asking.rows_of(x, b);
+    expected.push_back(rows.size(0) == 0 ? rows
+                                         : dense_attention(GetParam().member, formula, rows, asked.rows_of(memory, b)));
+  }
+  expect_same_function({{"y", y}}, {at::cat(expected)}, with_parameters({{"x", x}, {"memory", memory}}, *module));
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, ZooValues, ::testing::ValuesIn(zoo_cases()),
+                         [](const auto& info) { return info.param.name(); });
+
+}  // namespace
+}  // namespace dba::test
