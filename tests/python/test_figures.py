@@ -159,29 +159,6 @@ def test_confusion_matrix_errors(run, tmp_path):
         figures.confusion_matrix(run)
 
 
-@pytest.mark.parametrize("options", [{}, {"tied": True, "normalise": "linear"}, {"z_update": "own"}], ids=str)
-def test_weights_of_a_models_layer_are_those_it_computes_with(options):
-    """W_r' P' W_c'ᵀ on the values is what the layer puts out, for every place of a stack of two."""
-    torch.manual_seed(2)
-    config = dba.models.ModelConfig(d=16, heads=2, layers=2, d_ffn=16, d_p=4, d_in=8, **options)
-    model = dba.models.Classifier(config, 2, features=1, max_length=7)
-    with pytest.raises(ValueError, match="does not know how examples become numbers"):
-        figures.layer_weights(model, [[[1.0]]])
-    model.encoding = dba.models.Encoding("series", ["a", "b"], channels=1)
-    examples = [[[float(step)] for step in range(length)] for length in (7, 3)]
-    for place in (0, 1):
-        seen = []
-        attention = model.backbone.encoder.layers[place % len(model.backbone.encoder.layers)].attention
-        hook = attention.register_forward_hook(lambda _, arguments, result: seen.append((arguments[0], result[0])))
-        factors = figures.layer_weights(model, examples, place)
-        hook.remove()
-        rows, answers = seen[place if options.get("tied") else 0]
-        values = attention.w_v(rows[:7]).unflatten(1, (2, -1)).transpose(0, 1)
-        mixed = factors.w_r_prime[0] @ factors.p[0] @ factors.w_c_prime[0].transpose(1, 2) @ values
-        torch.testing.assert_close(attention.w_o(mixed.transpose(0, 1).flatten(1)), answers[:7], rtol=1e-4, atol=1e-5)
-    assert model.training
-
-
 @pytest.fixture(scope="module")
 def weights():
     torch.manual_seed(1)
@@ -275,22 +252,6 @@ def test_program_hands_plot_to_python_and_says_what_is_missing(run, tmp_path):
     bare.chmod(0o755)
     without = plot("curves", run, check=False, DBA_PYTHON=str(bare))
     assert without.returncode == 1 and "pip install" in without.stderr and "Traceback" not in without.stderr
-
-
-def test_examples_are_read_as_the_program_reads_them(tmp_path):
-    from dba.figures.of_model import read_example
-
-    path = tmp_path / "examples.jsonl"
-    records = [{"text": "a", "more": "b"}, {"text1": "c", "text2": "d"}, {"series": [[1, None]]}, {"pixels": [3, 4]}]
-    path.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
-    assert read_example(str(path), 0) == "a" and read_example(str(path), 0, "text", "more") == ("a", "b")
-    assert read_example(str(path), 0, "more") == "b" and read_example(str(path), 1) == ("c", "d")
-    assert numpy.array_equal(read_example(str(path), 2), [[1, numpy.nan]], equal_nan=True)
-    assert read_example(str(path), 3) == [3, 4]
-    with pytest.raises(ValueError, match="beyond its last example"):
-        read_example(str(path), 4)
-    with pytest.raises(ValueError, match="must be a JSON object with text"):
-        read_example(str(path), 1, "text", "more")
 
 
 def test_plot_draws_the_weights_of_a_trained_run(tmp_path, capsys):

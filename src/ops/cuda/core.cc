@@ -83,14 +83,7 @@ std::tuple<Tensor, Tensor, Tensor> project_paper(const CoreCall& call, const Ten
   const auto k = call.joined(call.query_width);
   const auto v = call.joined(call.value_width);
   auto first = call.list();
-  append(first, call.lift(0, w.query_weight, w.query_bias, compressed));
-  if (call.cross) {
-    append(first, call.project(call.other, w.key_weight, w.key_bias, k));
-    append(first, call.project(call.other, w.value_weight, w.value_bias, v));
-  } else {
-    append(first, call.lift(1, w.key_weight, w.key_bias, k));
-    append(first, call.lift(2, w.value_weight, w.value_bias, v));
-  }
+  append_paper_projections(first, call, compressed, k, v);
   run(first, call.c);
   if (!w.width.defined()) {
     return {compressed, k, v};

@@ -178,14 +178,7 @@ reference::CoreGradients backward_paper(const CoreCall& call, const CoreDevice& 
   const auto v = call.joined(call.value_width);
   const auto dmixed = call.joined(call.value_width);
   auto first = call.list();
-  append(first, call.lift(0, w.query_weight, w.query_bias, q));
-  if (call.cross) {
-    append(first, call.project(call.other, w.key_weight, w.key_bias, k));
-    append(first, call.project(call.other, w.value_weight, w.value_bias, v));
-  } else {
-    append(first, call.lift(1, w.key_weight, w.key_bias, k));
-    append(first, call.lift(2, w.value_weight, w.value_bias, v));
-  }
+  append_paper_projections(first, call, q, k, v);
   append(first, of_mixed(call, dm, dmixed));
   run(first, call.c);
 
@@ -289,6 +282,19 @@ CoreAttendArguments attend_arguments(const CoreCall& call, const Tensor& q, cons
   given.dropout = call.dropout();
   given.normed = normed.mutable_data_ptr<float>();
   return given;
+}
+
+void append_paper_projections(ProductList& list, const CoreCall& call, const Tensor& q, const Tensor& k,
+                              const Tensor& v) {
+  const auto& w = call.w;
+  append(list, call.lift(0, w.query_weight, w.query_bias, q));
+  if (call.cross) {
+    append(list, call.project(call.other, w.key_weight, w.key_bias, k));
+    append(list, call.project(call.other, w.value_weight, w.value_bias, v));
+  } else {
+    append(list, call.lift(1, w.key_weight, w.key_bias, k));
+    append(list, call.lift(2, w.value_weight, w.value_bias, v));
+  }
 }
 
 std::tuple<Tensor, Tensor, Tensor> project_released(const CoreCall& call, const Tensor& compressed,

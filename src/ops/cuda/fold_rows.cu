@@ -1,9 +1,11 @@
 #include "ops/cuda/fold_rows.h"
-#include "ops/cuda/kernel_row.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include "ops/cuda/kernel_row.cuh"
+#include "ops/cuda/widened.cuh"
 
 namespace dba::ops::cuda {
 namespace {
@@ -11,15 +13,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAtOnce = 16;  // loads of a weight under way
 
-__device__ inline float wide(float value) {
-  return value;
-}
-__device__ inline float wide(__half value) {
-  return __half2float(value);
-}
-__device__ inline float wide(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
 template <class T>
 __device__ inline T rounded(float value) {
   return static_cast<T>(value);
@@ -59,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) fold_rows_kernel(const __grid_consta
     const int slot = i / a.width;
     const int k = i % a.width;
     z[k * kSlots + slot] =
-        slot < slots ? wide(from[static_cast<int64_t>(slot) * a.heads * a.width + k]) * a.scale : 0.0f;
+        slot < slots ? widened(from[static_cast<int64_t>(slot) * a.heads * a.width + k]) * a.scale : 0.0f;
   }
   __syncthreads();
   const auto* weight = static_cast<const T*>(a.weights[group]) + static_cast<int64_t>(head) * a.width * a.d;
@@ -70,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) fold_rows_kernel(const __grid_consta
       float value[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        value[i] = first + i < a.width ? wide(weight[static_cast<int64_t>(first + i) * a.d + column]) : 0.0f;
+        value[i] = first + i < a.width ? widened(weight[static_cast<int64_t>(first + i) * a.d + column]) : 0.0f;
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -93,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) fold_rows_kernel(const __grid_consta
     const auto* of_group = static_cast<const T*>(a.biases[group]);
     float sum = 0.0f;
     for (int k = 0; of_group != nullptr && k < a.width; ++k) {
-      sum = fmaf(z[k * kSlots + threadIdx.x], wide(of_group[head * a.width + k]), sum);
+      sum = fmaf(z[k * kSlots + threadIdx.x], widened(of_group[head * a.width + k]), sum);
     }
     bias[row + threadIdx.x] = rounded<T>(sum);
   }

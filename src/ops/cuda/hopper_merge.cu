@@ -1,7 +1,8 @@
 #include "ops/cuda/hopper_merge.cuh"
-#include "ops/cuda/kernel_row.cuh"
 
 #include <cuda_runtime.h>
+
+#include "ops/cuda/kernel_row.cuh"
 
 namespace dba::ops::cuda::hopper {
 namespace {
