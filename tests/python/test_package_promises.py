@@ -46,7 +46,7 @@ def test_torch_func_is_right_and_second_derivatives_are_refused_in_words():
             twice(x)
 
 
-def test_autocast_narrows_the_tokens_alone():
+def test_autocast_gives_narrow_outputs_and_wide_gradients():
     module, batch = make(dtype=torch.float32), tokens(2, 40, dtype=torch.float32).requires_grad_()
     exact = module(batch)[0]
     with torch.autocast("cpu", dtype=torch.bfloat16):
