@@ -345,6 +345,34 @@ TEST(Fit, FindsTheConstantsThatMadeTheSamples) {
             start.seconds[static_cast<std::size_t>(plan::Engine::softmax_attention)]);
 }
 
+TEST(Fit, PutsRivalsInOrderThoughBothAreSlowerThanAnyConstantsSay) {
+  auto truth = plan::default_constants(at::kCPU, at::kFloat);
+  truth.seconds[static_cast<std::size_t>(plan::Engine::plain)][0] *= 0.5;
+  truth.seconds[static_cast<std::size_t>(plan::Engine::passes)][0] *= 1.5;
+  constexpr plan::Candidate kTwo[] = {plan::Candidate::fused, plan::Candidate::projected};
+  std::vector<plan::Sample> alone, rivals;
+  for (const auto& shape : plan::grid_shapes(at::kCPU, at::kFloat)) {
+    // What no unit counts, different from shape to shape and the same for both.
+    const auto index = static_cast<int64_t>(rivals.size() / 2);
+    const double uncounted = static_cast<double>(index % 5) * truth.time_of(cost_of(shape, kTwo[0]).tally);
+    for (const auto candidate : kTwo) {
+      const auto counts = cost_of(shape, candidate).tally;
+      alone.push_back({counts, truth.time_of(counts) + uncounted});
+      rivals.push_back({counts, truth.time_of(counts) + uncounted, index});
+    }
+  }
+  const auto start = plan::default_constants(at::kCPU, at::kFloat);
+  const auto wrong = [&](const plan::Constants& constants) {
+    int64_t count = 0;
+    for (std::size_t i = 0; i < rivals.size(); i += 2) {
+      const bool measured = rivals[i].seconds < rivals[i + 1].seconds;
+      count += measured != (constants.time_of(rivals[i].counts) < constants.time_of(rivals[i + 1].counts)) ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_LT(wrong(plan::fit(rivals, start)), wrong(plan::fit(alone, start)));
+}
+
 TEST(ConstantsFile, ComesBackAsItWasWritten) {
   const PlanFile file;
   EXPECT_TRUE(plan::read_constants_file(file.path).sections.empty());

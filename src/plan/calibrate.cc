@@ -46,9 +46,9 @@ Calibration calibrate(const std::vector<Shape>& shapes,
   effort.softmax = true;
   effort.stop = stop;
   std::vector<Sample> samples;
-  const auto add = [&](const Cost& cost, const Figure& figure) {
+  const auto add = [&](const Cost& cost, const Figure& figure, int64_t rivals) {
     if (figure.failure.empty() && std::isfinite(figure.seconds)) {
-      samples.push_back({cost.tally, figure.seconds});
+      samples.push_back({cost.tally, figure.seconds, rivals});
     }
   };
   Calibration result;
@@ -62,9 +62,9 @@ Calibration calibrate(const std::vector<Shape>& shapes,
       throw std::runtime_error("plan: stopped before the calibration was done; the old constants stay");
     }
     for (const auto& [candidate, figure] : figures.candidates) {
-      add(plan.of(candidate).cost, figure);
+      add(plan.of(candidate).cost, figure, static_cast<int64_t>(i));
     }
-    add(softmax_cost(shape), figures.softmax);
+    add(softmax_cost(shape), figures.softmax, /*rivals=*/-1);
     progress(i + 1, shapes.size());
   }
   if (samples.empty()) {

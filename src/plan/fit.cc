@@ -13,14 +13,46 @@ constexpr double kMostTimes = 30.0;
 constexpr double kInertia = 3e-4;
 constexpr int kSweeps = 20'000;
 
+/// The weight of the difference between two rivals of the same speed; of those apart by a factor it is less.
+constexpr double kRivalry = 3.0;
+
 using Row = std::array<double, kConstants>;
 
-/// The share of each constant in the sample's time, at the start: the unknowns are factors of the starting constants.
-Row shares(const Sample& sample, const Constants& start) {
+/// The normal equations of least squares: weighted sums over rows of Σ row · factor = target.
+struct Equations {
+  std::array<Row, kConstants> products{};
+  Row sums{};
+
+  void add(const Row& row, double target, double weight) {
+    for (std::size_t i = 0; i < kConstants; ++i) {
+      sums[i] += weight * row[i] * target;
+      for (std::size_t j = 0; j < kConstants; ++j) {
+        products[i][j] += weight * row[i] * row[j];
+      }
+    }
+  }
+};
+
+/// What each constant adds to the sample's time, at the start: the unknowns are factors of the starting constants.
+Row parts(const Sample& sample, const Constants& start) {
   Row row{};
   for (std::size_t i = 0; i < kConstants; ++i) {
     const auto engine = i / kUnits, unit = i % kUnits;
-    row[i] = sample.counts[engine][unit] * start.seconds[engine][unit] / sample.seconds;
+    row[i] = sample.counts[engine][unit] * start.seconds[engine][unit];
+  }
+  return row;
+}
+
+Row divided(Row row, double by) {
+  for (auto& number : row) {
+    number /= by;
+  }
+  return row;
+}
+
+Row difference(Row row, const Row& other) {
+  for (std::size_t i = 0; i < kConstants; ++i) {
+    row[i] -= other[i];
   }
   return row;
 }
@@ -28,18 +60,22 @@ Row shares(const Sample& sample, const Constants& start) {
 }  // namespace
 
 Constants fit(const std::vector<Sample>& samples, const Constants& start) {
-  // Least squares of Σ row · factor = 1 over factors within bounds, by coordinate descent on the normal equations.
-  std::array<Row, kConstants> products{};
-  Row sums{};
-  for (const auto& sample : samples) {
-    const auto row = shares(sample, start);
-    for (std::size_t i = 0; i < kConstants; ++i) {
-      sums[i] += row[i];
-      for (std::size_t j = 0; j < kConstants; ++j) {
-        products[i][j] += row[i] * row[j];
+  Equations equations;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto& sample = samples[i];
+    const auto row = parts(sample, start);
+    equations.add(divided(row, sample.seconds), 1.0, 1.0);
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto& rival = samples[j];
+      if (sample.rivals >= 0 && rival.rivals == sample.rivals) {
+        const double faster = std::min(sample.seconds, rival.seconds);
+        const double apart = (sample.seconds - rival.seconds) / faster;
+        equations.add(divided(difference(row, parts(rival, start)), faster), apart, kRivalry / (1 + apart * apart));
       }
     }
   }
+  // Within bounds by coordinate descent.
+  const auto& [products, sums] = equations;
   const double inertia = kInertia * static_cast<double>(std::max<std::size_t>(samples.size(), 1));
   Row factors;
   factors.fill(1.0);
