@@ -20,6 +20,9 @@ def find_program() -> pathlib.Path:
         PACKAGE / "bin" / "dba", PACKAGE.parents[1] / "build" / "release" / "bin" / "dba"
     ]
     for candidate in candidates:
+        if candidate.is_file() and candidate.resolve() == pathlib.Path(sys.argv[0]).resolve():
+            raise SystemExit(f"dba: DBA_PROGRAM names {candidate}, which is this command and not the C++ program that "
+                             "it starts; leave DBA_PROGRAM unset")
         if candidate.is_file():
             return candidate
     raise SystemExit(f"dba: the program was not found at {' or at '.join(map(str, candidates))}; install the package "

@@ -71,7 +71,7 @@ def test_info_says_what_runs(capsys):
     assert f"torch             {torch.__version__}" in capsys.readouterr().out
 
 
-def test_the_program_is_the_packages_command():
+def test_the_program_is_the_packages_command(tmp_path):
     """What an installed `dba` does: it becomes the program, with torch's libraries in reach."""
     code = "from dba_program import main; main()"
     result = run_python("-c", code, "info", "--json", DBA_PROGRAM=str(DBA))
@@ -83,6 +83,10 @@ def test_the_program_is_the_packages_command():
     assert environment["DBA_PYTHON"]
     result = run_python("-c", code, DBA_PROGRAM="/nowhere/dba")
     assert result.returncode == 1 and "install the package with pip" in result.stderr
+    command = tmp_path / "dba"  # naming it must not start it for ever
+    command.write_text(code)
+    result = run_python(str(command), DBA_PROGRAM=str(command))
+    assert result.returncode == 1 and "leave DBA_PROGRAM unset" in result.stderr
 
 
 def test_the_package_is_typed_and_documented():
