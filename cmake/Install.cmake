@@ -17,4 +17,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/dbaConfigVersion.cm
 install(FILES ${PROJECT_BINARY_DIR}/cmake/dbaConfig.cmake ${PROJECT_BINARY_DIR}/cmake/dbaConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindTorchWheel.cmake
         DESTINATION ${DBA_CMAKE_FOLDER})
+# What `dba reproduce` trains.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/dba)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -24,9 +24,17 @@ endforeach()
 install(TARGETS ${package_targets} LIBRARY DESTINATION dba/lib COMPONENT python RUNTIME DESTINATION dba/bin
                                            COMPONENT python)
 install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/dba_built_with.json DESTINATION dba/lib COMPONENT python)
-# The one library that is neither torch's nor every system's comes along.
+# The libraries that are neither torch's nor every system's come along.
 find_package(yaml-cpp REQUIRED)
 get_target_property(yaml_type yaml-cpp TYPE)
 if(yaml_type STREQUAL SHARED_LIBRARY)
   install(FILES $<TARGET_FILE:yaml-cpp> DESTINATION dba/lib COMPONENT python RENAME $<TARGET_SONAME_FILE_NAME:yaml-cpp>)
+endif()
+# FindPNG names libpng.so, a link to a file such as libpng16.so.16.39.0, which programs load as libpng16.so.16. The zlib
+# it needs is every system's.
+find_package(PNG 1.6 REQUIRED)
+get_target_property(png_link PNG::PNG LOCATION)
+file(REAL_PATH ${png_link} png_library)
+if(png_library MATCHES "/(libpng[0-9]+[.]so[.][0-9]+)[^/]*$")
+  install(FILES ${png_library} DESTINATION dba/lib COMPONENT python RENAME ${CMAKE_MATCH_1})
 endif()

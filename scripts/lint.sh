@@ -17,6 +17,7 @@ if command -v cppcheck >/dev/null; then
     --suppress=uninitvar:src/ops/cpu/isa/dropout.h --suppress=objectIndex:src/ops/cpu/attention_pass.cc \
     -D'TORCH_ARG(T,name)=T name##_' -D'TORCH_MODULE(Name)=' \
     -D'TORCH_LIBRARY(ns,m)=static void define_##ns(torch::Library& m)' \
+    -D'TORCH_LIBRARY_FRAGMENT(ns,m)=static void extend_##ns(torch::Library& m)' \
     -D'TORCH_LIBRARY_IMPL(ns,key,m)=static void register_##ns##_##key(torch::Library& m)' \
     -I include -I src src
 fi

@@ -81,6 +81,11 @@ void evaluate(const Arguments& arguments) {
   if (plan.config.protocol == "as_published") {
     std::printf("  protocol as_published: the model was chosen on the run's test file\n");
   }
+  if (const auto& statistics = set.statistics(); statistics.cut > 0 || statistics.repairs.missing_values > 0) {
+    std::printf("  %llu sequences were cut, %llu missing values interpolated\n",
+                static_cast<unsigned long long>(statistics.cut),
+                static_cast<unsigned long long>(statistics.repairs.missing_values));
+  }
   if (arguments.baselines) {
     std::printf("  the majority class reaches %.4f, logistic regression on bags of tokens %.4f\n",
                 result["majority_class"].get<double>(), result["bag_of_tokens_logistic_regression"].get<double>());

@@ -6,18 +6,28 @@
 #include <memory>
 
 #include "dba/data/listops.h"
+#include "dba/data/pathfinder.h"
 #include "dba/run/progress.h"
 
 namespace dba::cli {
 namespace {
 
-struct Arguments {
+struct ListOpsArguments {
   std::filesystem::path folder;
   data::ListOpsOptions options;
   bool quiet = false;
 };
 
-void generate(const Arguments& arguments) {
+struct PathfinderArguments {
+  std::filesystem::path out;
+  data::PathfinderOptions options;
+  std::string difficulty = "hard";
+  std::string layout = "records";
+  std::filesystem::path sheet;
+  bool quiet = false;
+};
+
+void generate(const ListOpsArguments& arguments) {
   std::filesystem::create_directories(arguments.folder);
   const auto& options = arguments.options;
   run::Progress::Options look;
@@ -31,11 +41,72 @@ void generate(const Arguments& arguments) {
   }
 }
 
+void generate(const PathfinderArguments& arguments) {
+  const bool records = arguments.layout == "records";
+  auto where = arguments.out;
+  if (records && where.extension() != ".bin") {
+    where += ".bin";
+  }
+  if (const auto folder = records ? where.parent_path() : where; !folder.empty()) {
+    std::filesystem::create_directories(folder);
+  }
+  auto options = arguments.options;
+  options.contour_length = arguments.difficulty == "hard" ? 14 : arguments.difficulty == "intermediate" ? 9 : 6;
+  if (!arguments.sheet.empty()) {
+    data::write_pathfinder_sheet(arguments.sheet, options);
+  }
+  run::Progress::Options look;
+  look.quiet = arguments.quiet;
+  run::Progress progress(0, static_cast<std::int64_t>(options.count), look);
+  const auto count = [&](std::size_t done, std::size_t) { progress.update(static_cast<std::int64_t>(done)); };
+  if (records) {
+    data::write_pathfinder_records(where, options, count);
+  } else {
+    data::write_pathfinder_folder(where, options, count);
+  }
+  progress.finish();
+  if (!arguments.quiet) {
+    const auto name = where.string();
+    std::cout << "wrote " << options.count << " pictures to " << name << "; train on " << name << "@0-80%, choose on "
+              << name << "@80-90%, test on " << name << "@90-100%\n";
+  }
+}
+
+void add_pathfinder(CLI::App& command) {
+  auto* pathfinder = command.add_subcommand(
+      "pathfinder", "Pictures of 32 × 32 with two dashed contours: are the two discs on the same one?");
+  pathfinder->footer(
+      "Examples:\n"
+      "  dba generate pathfinder --out data/pathfinder32\n"
+      "  dba generate pathfinder --out data/small --count 2000 --difficulty easy --sheet sheet.png\n"
+      "  dba generate pathfinder --out data/pathfinder32 --layout folders\n"
+      "Records are a label byte and 1,024 grey bytes each, in one file OUT.bin; folders are OUT/imgs/N/sample_K.png\n"
+      "and OUT/metadata/N.npy, as in Long-Range Arena's release. Training takes the first 80 % of the pictures, the\n"
+      "choice of the model the next 10 %, the test the last. The same seed gives the same pictures, whatever the\n"
+      "number of threads.");
+  auto arguments = std::make_shared<PathfinderArguments>();
+  auto& options = arguments->options;
+  pathfinder->add_option("--out", arguments->out, "file of the records, or folder")->required();
+  pathfinder->add_option("--count", options.count, "pictures")->capture_default_str();
+  pathfinder->add_option("--seed", options.seed, "seed")->capture_default_str();
+  pathfinder->add_option("--difficulty", arguments->difficulty, "contours of 14, 9 or 6 dashes")
+      ->check(CLI::IsMember({"hard", "intermediate", "easy"}))
+      ->capture_default_str();
+  pathfinder->add_option("--layout", arguments->layout, "one file of records, or folders of PNG images")
+      ->check(CLI::IsMember({"records", "folders"}))
+      ->capture_default_str();
+  pathfinder->add_option("--sheet", arguments->sheet, "a PNG file that shows the first 96; a white frame is label 1");
+  pathfinder->add_option("--threads", options.threads, "0: one per processor")->capture_default_str();
+  pathfinder->add_flag("--quiet", arguments->quiet, "say nothing");
+  pathfinder->callback([arguments] { generate(*arguments); });
+}
+
 }  // namespace
 
 void add_generate(CLI::App& app) {
   auto* command = app.add_subcommand("generate", "Make a data set on the spot");
   command->require_subcommand(1);
+  add_pathfinder(*command);
   auto* listops = command->add_subcommand("listops", "Nested list operations, as in Long-Range Arena");
   listops->footer(
       "Examples:\n"
@@ -43,7 +114,7 @@ void add_generate(CLI::App& app) {
       "  dba generate listops --out data/short --min-length 10 --max-length 60 --max-depth 3 --max-args 4 \\\n"
       "      --train 20000 --validation 1000 --test 1000\n"
       "The same seed gives the same files, whatever the number of threads.");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ListOpsArguments>();
   auto& options = arguments->options;
   listops->add_option("--out", arguments->folder, "folder for the three files")->required();
   listops->add_option("--seed", options.seed, "seed")->capture_default_str();

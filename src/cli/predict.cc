@@ -133,6 +133,10 @@ void predict(const Arguments& arguments) {
   if (!out) {
     throw std::runtime_error("could not write all predictions to " + arguments.output);
   }
+  if (const auto& repairs = reader->repairs(); repairs.missing_values > 0) {
+    std::cerr << "dba predict: " << repairs.missing_values << " missing values in " << repairs.series
+              << " series were interpolated; channels without any value: " << repairs.empty_channels << "\n";
+  }
   if (cut > 0) {
     std::cerr << "dba predict: " << cut << " of " << count
               << " sequences were longer than the model takes and were cut\n";

@@ -1,8 +1,23 @@
 #include <stdexcept>
+#include <utility>
 
 #include "dba/config/config_file.h"
+#include "dba/data/data_path.h"
 
 namespace dba::config {
+namespace {
+
+/// Of two parts of one file, both in percent or both in records.
+bool parts_overlap(const std::string& one, const std::string& other) {
+  const auto first = data::DataPath::parse(one);
+  const auto second = data::DataPath::parse(other);
+  if (one == other || first.path != second.path || first.part.whole || second.part.whole)
+    return false;
+  return first.part.percent == second.part.percent && first.part.begin < second.part.end &&
+         second.part.begin < first.part.end;
+}
+
+}  // namespace
 
 std::vector<std::string> contradictions(const TrainConfig& config) {
   std::vector<std::string> found;
@@ -21,8 +36,6 @@ std::vector<std::string> contradictions(const TrainConfig& config) {
           "Nothing says how long to train: set train.updates or train.epochs above 0.");
   require(model.d % model.heads == 0, "model.d (" + number(model.d) + ") must be divisible by model.heads (" +
                                           number(model.heads) + "), for every head takes an equal share.");
-  require(model.pooling != "flatten" || data.max_length > 0,
-          "model.pooling flatten makes a vector as long as the longest sequence: set data.max_length above 0.");
   require(model.method != "dba" || model.form == "paper" || (model.compress_length && model.compress_width),
           "model.compress_length and model.compress_width can be false in model.form paper only.");
   require(model.method != "dba" || model.form == "paper" || model.normalise == "softmax",
@@ -43,18 +56,29 @@ std::vector<std::string> contradictions(const TrainConfig& config) {
   require(schedule.milestones.empty() || train.updates == 0 || schedule.milestones.back() < train.updates,
           "The last of schedule.milestones must come before the end, train.updates (" + number(train.updates) + ").");
 
-  require(!data.validation.empty() || data.validation_fraction > 0 || config.protocol == "as_published",
+  require(!data.validation.empty() || data.validation_fraction > 0 || config.protocol != "honest",
           "No data are left to choose the best model by: set data.validation or data.validation_fraction above 0.");
   require(config.protocol != "honest" || data.test.empty() || data.validation != data.test,
           "data.validation and data.test are the same file: choosing the model on the test set needs protocol "
           "as_published.");
-  require(config.protocol != "honest" || data.test.empty() || data.train != data.test,
+  require(config.protocol == "as_published" || data.test.empty() || data.train != data.test,
           "data.train and data.test are the same file: a test on training data says nothing.");
+  for (const auto& [key, path] : {std::pair("data.validation", data.validation), std::pair("data.test", data.test)}) {
+    require(!parts_overlap(data.train, path), "data.train (" + data.train + ") and " + key + " (" + path +
+                                                  ") share records: let one part end where the other begins.");
+  }
+  require(config.protocol != "honest" || !parts_overlap(data.validation, data.test),
+          "data.validation (" + data.validation + ") and data.test (" + data.test +
+              ") share records: choosing the model on the test set needs protocol as_published.");
   require(config.protocol != "as_published" || !data.test.empty(),
           "protocol as_published chooses the model on the test set: set data.test.");
+  require(config.protocol != "last_epoch" || train.patience == 0,
+          "protocol last_epoch trains to the end and chooses nothing: set train.patience to 0.");
+  require(!train.watch_test || !data.test.empty(), "train.watch_test needs a test set: set data.test.");
   require(data.second_text_column.empty() || data.second_text_column != data.text_column,
           "data.second_text_column and data.text_column are the same column.");
   require(data.label_column != data.text_column, "data.label_column and data.text_column are the same column.");
+  require(data.case_column != data.time_column, "data.case_column and data.time_column are the same column.");
   require(!data.label_column.empty(), "data.label_column is empty: name the column of the label.");
 
   require(!train.new_head || !train.init_from.empty(), "train.new_head needs a trained model: set train.init_from.");

@@ -38,20 +38,26 @@ std::vector<Key> top_keys() {
        "Whether only algorithms are used that give the same bits every time."},
       {"threads", Integer{DBA_PLACE(threads), 0, 4096},
        "CPU threads of the computation; 0 leaves the number as it is. Sums depend on it in their last bits."},
-      {"protocol", Choice{DBA_PLACE(protocol), {"honest", "as_published"}},
-       "`honest` never looks at the test set before the end; `as_published` chooses the model on the test set, as some "
-       "papers do, and every report says so."},
+      {"protocol", Choice{DBA_PLACE(protocol), {"honest", "last_epoch", "as_published"}},
+       "Which model is kept. `honest`: the best one on the validation data; `last_epoch`: the last one, nothing is "
+       "chosen, and data.validation_fraction may be 0; `as_published`: the best one on the test set, as some papers "
+       "do, after training on the whole training file, and every report says so."},
   };
 }
 
 std::vector<Key> data_keys() {
   return {
-      {"data.train", Text{DBA_PLACE(data.train)}, "The training data: a file."},
+      {"data.train", Text{DBA_PLACE(data.train)},
+       "The training data: a file or folder, or a part of one, as in `records.bin@0-80%`; or what `dba data cache` "
+       "wrote."},
       {"data.validation", Text{DBA_PLACE(data.validation)},
        "The data that choose the best model; empty: a part of the training data is held out."},
       {"data.test", Text{DBA_PLACE(data.test)}, "The data of the last evaluation; empty: there is none."},
-      {"data.format", Choice{DBA_PLACE(data.format), {"auto", "jsonl", "csv", "tsv", "listops"}},
-       "`auto` goes by the ending of the file's name."},
+      {"data.format",
+       Choice{DBA_PLACE(data.format),
+              {"auto", "jsonl", "csv", "csv_long", "tsv", "listops", "ts", "aan", "imdb", "cifar10", "grey",
+               "pathfinder"}},
+       "`auto` goes by the ending of the file's name and by what a folder holds."},
       {"data.text_column", Text{DBA_PLACE(data.text_column)},
        "Column of the text in a table, or its key in a JSON object."},
       {"data.second_text_column", Text{DBA_PLACE(data.second_text_column)},
@@ -59,12 +65,19 @@ std::vector<Key> data_keys() {
        "text2."},
       {"data.label_column", Text{DBA_PLACE(data.label_column)},
        "Column of the label in a table, or its key in a JSON object."},
+      {"data.case_column", Text{DBA_PLACE(data.case_column)},
+       "Column of `csv_long` that says which series a row belongs to."},
+      {"data.time_column", Text{DBA_PLACE(data.time_column)},
+       "Column of `csv_long` with the time of a row: a number that grows within a series."},
       {"data.tokeniser", Choice{DBA_PLACE(data.tokeniser), {"byte", "whitespace", "integer"}},
        "From text to symbols: every byte one, every word one, or numbers that are symbols already."},
       {"data.min_count", Integer{DBA_PLACE(data.min_count), 1, kNoLimit},
        "Words that are rarer in the training data become the unknown symbol; `whitespace` only."},
       {"data.max_vocabulary", Integer{DBA_PLACE(data.max_vocabulary), 0, 1 << 24},
        "Only so many of the commonest words are kept, 0: all of them; `whitespace` only."},
+      {"data.integers", Integer{DBA_PLACE(data.integers), 0, 1 << 24},
+       "Numbers are below this, whichever of them the training data hold: 256 for pixels; 0: below the largest of the "
+       "training data plus one; `integer` only."},
       {"data.cls", Flag{DBA_PLACE(data.cls)}, "Whether a <CLS> symbol goes before every sequence."},
       {"data.eos", Flag{DBA_PLACE(data.eos)}, "Whether an end symbol goes behind every sequence."},
       {"data.max_length", Integer{DBA_PLACE(data.max_length), 0, 1 << 24},
@@ -89,6 +102,9 @@ std::vector<Key> batch_keys() {
        "So many batches of sequences are sorted by length together; 1: no sorting."},
       {"batch.prefetch", Integer{DBA_PLACE(batch.prefetch), 1, 1024},
        "Batches made ready ahead by a thread of its own; at least one."},
+      {"batch.on_device", Choice{DBA_PLACE(batch.on_device), {"auto", "always", "never"}},
+       "Whether the data lie in the device's memory and batches are put together there; `auto`: on a GPU, where they "
+       "take at most a quarter of its free memory."},
   };
 }
 
@@ -194,7 +210,13 @@ std::vector<Key> train_keys() {
       {"train.class_weights", Choice{DBA_PLACE(train.class_weights), {"none", "balanced"}},
        "`balanced` weighs every class by the inverse of its frequency."},
       {"train.evaluate_every", Integer{DBA_PLACE(train.evaluate_every), 0, kNoLimit},
-       "Updates from one evaluation on the validation data to the next; 0: after every epoch."},
+       "Updates from one evaluation on the validation data to the next; 0: by epochs."},
+      {"train.evaluate_epochs", Integer{DBA_PLACE(train.evaluate_epochs), 1, kNoLimit},
+       "Epochs from one evaluation to the next where train.evaluate_every is 0; the first epoch and the last one are "
+       "evaluated in any case."},
+      {"train.watch_test", Flag{DBA_PLACE(train.watch_test)},
+       "Whether the test set is evaluated along with the validation data. It is only watched, and chooses no model "
+       "unless protocol says so; the report then gives the test accuracy under all protocols that the run allows."},
       {"train.patience", Integer{DBA_PLACE(train.patience), 0, kNoLimit},
        "Training stops after so many evaluations without a better one; 0: never."},
       {"train.metric", Choice{DBA_PLACE(train.metric), {"accuracy", "macro_f1", "loss"}},
@@ -206,6 +228,9 @@ std::vector<Key> train_keys() {
       {"train.keep", Integer{DBA_PLACE(train.keep), 1, 1 << 20}, "The newest checkpoints that stay."},
       {"train.log_every", Integer{DBA_PLACE(train.log_every), 1, kNoLimit},
        "Updates from one line of metrics to the next."},
+      {"train.graph", Flag{DBA_PLACE(train.graph)},
+       "Whether updates are recorded as CUDA graphs and repeated, on a GPU with the data on it; the numbers are the "
+       "same."},
       {"train.init_from", Text{DBA_PLACE(train.init_from)},
        "A trained model, or the folder of its run, whose weights come first; empty: weights are drawn."},
       {"train.new_head", Flag{DBA_PLACE(train.new_head)},

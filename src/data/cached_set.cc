@@ -14,8 +14,9 @@ struct CachedSet::Contents {
   bytes::MappedFile file;
   std::span<const std::byte> bytes;
   CacheHeader header;
-  std::span<const std::int32_t> symbols;  // one of the two is empty
+  std::span<const std::byte> symbols;  // one of the two is empty
   std::span<const float> values;
+  SymbolLayout layout;
   std::span<const IndexEntry> index;
   Encoding encoding;
   SetStatistics statistics;
@@ -48,9 +49,12 @@ Parts parts_of(std::span<const std::byte> bytes, const CacheHeader& header, cons
     return part;
   };
   Parts parts;
-  parts.payload = take(header.elements, 4, "elements");
-  if (header.elements % 2 == 1)
-    take(1, 4, "elements of padding");
+  if (header.element_size != 1 && header.element_size != 2 && header.element_size != 4) {
+    throw bytes::FormatError(source + ": states elements of " + std::to_string(header.element_size) +
+                             " bytes, expected 1, 2 or 4");
+  }
+  parts.payload = take(header.elements, header.element_size, "elements");
+  take((8 - parts.payload.size() % 8) % 8, 1, "bytes of padding");
   parts.index = take(header.examples, sizeof(IndexEntry), "examples");
   parts.channels = take(header.channels, 2 * sizeof(double), "channels");
   parts.encoding = take(header.encoding_size, 1, "bytes of encoding");
@@ -109,6 +113,12 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
   if (header.channels != set.encoding.channels)
     fail("states " + std::to_string(header.channels) + " channels, its encoding " +
          std::to_string(set.encoding.channels));
+  set.layout = symbol_layout(set.encoding.tokeniser);
+  const std::uint64_t element_size = kind == Kind::series ? sizeof(float) : set.layout.width;
+  if (header.element_size != element_size) {
+    fail("states elements of " + std::to_string(header.element_size) + " bytes, its encoding needs " +
+         std::to_string(element_size));
+  }
   if (kind == Kind::series) {
     set.values = view<float>(parts.payload);
     if (!std::ranges::all_of(set.values, [](float value) { return std::isfinite(value); }))
@@ -119,27 +129,38 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
     set.channels.mean.assign(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(header.channels));
     set.channels.deviation.assign(numbers.begin() + static_cast<std::ptrdiff_t>(header.channels), numbers.end());
   } else {
-    set.symbols = view<std::int32_t>(parts.payload);
-    const std::size_t most = set.encoding.tokeniser.vocabulary_size();
-    if (!std::ranges::all_of(set.symbols,
-                             [most](std::int32_t id) { return id >= 0 && static_cast<std::size_t>(id) < most; }))
+    set.symbols = parts.payload;
+    const std::size_t most = set.encoding.tokeniser.contents();
+    const auto within = [&](auto zero) {
+      using Stored = decltype(zero);
+      return std::ranges::all_of(view<Stored>(parts.payload), [most](Stored content) { return content < most; });
+    };
+    const bool all_within = element_size == 1   ? within(std::uint8_t{})
+                            : element_size == 2 ? within(std::uint16_t{})
+                                                : within(std::uint32_t{});
+    if (!all_within)
       fail("a symbol is outside of the vocabulary");
   }
 
   set.index = view<IndexEntry>(parts.index);
   SetStatistics& statistics = set.statistics;
   const std::uint64_t width = kind == Kind::series ? header.channels : 1;
+  const std::uint32_t specials = kind == Kind::series ? 0 : specials_of(set.layout);
+  const std::uint32_t second_specials = kind == Kind::pairs ? specials : 0;
   std::uint64_t total = 0;
   std::uint64_t offset = 0;
   for (const IndexEntry& entry : set.index) {
     const std::uint64_t length = std::uint64_t{entry.length} + entry.second_length;
-    if (entry.offset != offset || length > (header.elements - offset) / width)
-      fail("the index is out of order");
     if (entry.second_length > 0 && kind != Kind::pairs)
       fail("the index has a second sequence where there are no pairs");
+    if (entry.length < specials || entry.second_length < second_specials)
+      fail("the index has a sequence too short for its CLS and EOS");
+    const std::uint64_t stored = length - specials - second_specials;
+    if (entry.offset != offset || stored > (header.elements - offset) / width)
+      fail("the index is out of order");
     if (entry.label < -1 || entry.label >= static_cast<std::int64_t>(set.encoding.labels.size()))
       fail("the index has label " + std::to_string(entry.label) + " of " + std::to_string(set.encoding.labels.size()));
-    offset += length * width;
+    offset += stored * width;
     total += length;
     statistics.longest = std::max<std::uint64_t>(statistics.longest, std::max(entry.length, entry.second_length));
     statistics.unlabelled += entry.label < 0 ? 1 : 0;
@@ -164,8 +185,13 @@ CachedSet::View CachedSet::example(std::size_t i) const {
   if (kind() == Kind::series) {
     view.values = contents_->values.subspan(entry.offset, entry.length * contents_->header.channels);
   } else {
-    view.first = contents_->symbols.subspan(entry.offset, entry.length);
-    view.second = contents_->symbols.subspan(entry.offset + entry.length, entry.second_length);
+    const SymbolLayout& layout = contents_->layout;
+    const std::byte* const stored = contents_->symbols.data() + entry.offset * layout.width;
+    view.first = SymbolSpan(stored, entry.length, layout);
+    if (kind() == Kind::pairs) {
+      const std::size_t first_size = (entry.length - specials_of(layout)) * std::size_t{layout.width};
+      view.second = SymbolSpan(stored + first_size, entry.second_length, layout);
+    }
   }
   return view;
 }

@@ -1,6 +1,5 @@
 #include "dba/data/describe.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,9 +10,14 @@
 #include <string_view>
 #include <utility>
 
+#include "constant_channels.h"
 #include "dba/bytes/errors.h"
+#include "dba/data/byte_source.h"
+#include "dba/data/cache.h"
+#include "dba/data/data_path.h"
 #include "dba/data/formats.h"
 #include "dba/data/tokeniser.h"
+#include "folder_listing.h"
 
 namespace dba::data {
 namespace {
@@ -68,16 +72,45 @@ std::string part_of(const std::filesystem::path& file) {
   return part;
 }
 
+void describe_cache(const std::filesystem::path& path, FileDescription& result) {
+  result.format = "cache";
+  try {
+    const CachedSet set = CachedSet::open(path);
+    result.content = name_of(set.kind());
+    result.records = set.size();
+    result.unlabelled = set.statistics().unlabelled;
+    result.channels = set.encoding().channels;
+    const auto counts = set.class_counts();
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      result.classes[set.encoding().labels.name(i)] = static_cast<std::uint64_t>(counts[i]);
+    LengthCounter lengths(set.kind() == Kind::series ? "steps" : "symbols");
+    for (const std::int64_t length : set.lengths())
+      lengths.add(static_cast<std::uint64_t>(length));
+    lengths.summarise(result.lengths);
+    result.repairs = set.statistics().repairs;
+    result.constant_channels = set.channel_statistics().constant();
+  } catch (const bytes::FormatError& error) {
+    result.error_count = 1;
+    result.errors.emplace_back(error.what());
+  }
+}
+
 FileDescription describe_file(const std::filesystem::path& file, ReaderOptions options, std::size_t most_errors) {
   FileDescription result;
   result.file = file;
   result.part = part_of(file);
+  const std::filesystem::path path = DataPath::parse(file).path;
+  if (is_cache(path)) {
+    describe_cache(path, result);
+    return result;
+  }
   if (options.format.empty()) {
-    const Format* const format = recognise(file);
+    const Format* const format = recognise(path);
     if (!format)
       return result;
     options.format = format->name;
   }
+  result.sha256 = digest_of(path);
   result.format = options.format;
   if (options.labels == LabelUse::required)
     options.labels = LabelUse::optional;
@@ -86,6 +119,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   LengthCounter words("words");
   LengthCounter integers("integers");
   LengthCounter steps("steps");
+  ConstantChannels constant;
   const auto note = [&](const bytes::FormatError& error) {
     if (result.error_count++ < most_errors)
       result.errors.emplace_back(error.what());
@@ -110,6 +144,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
         ++result.unlabelled;
       if (example.content == Content::series) {
         result.channels = example.channels;
+        constant.add(example.values, example.channels);
         steps.add(example.values.size() / example.channels);
       } else if (example.content == Content::integers) {
         integers.add(example.integers.size());
@@ -120,6 +155,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
     }
     result.records = reader->count();
     result.repairs = reader->repairs();
+    result.constant_channels = constant.numbers();
   } catch (const bytes::FormatError& error) {
     note(error);
   }
@@ -128,23 +164,12 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   return result;
 }
 
-// Through system calls: see atomic_write.cc for why not std::filesystem.
 std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
-  if (!open)
-    throw bytes::FileError("open the folder", folder, errno);
   std::vector<std::filesystem::path> files;
-  errno = 0;
-  while (const dirent* const entry = ::readdir(open.get())) {
-    const std::filesystem::path file = folder / entry->d_name;
-    struct stat status {};
-    if (entry->d_name[0] != '.' && ::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode))
-      files.push_back(file);
-    errno = 0;
+  for (const std::string& name : names_in(folder)) {
+    if (is_file(folder / name))
+      files.push_back(folder / name);
   }
-  if (errno != 0)
-    throw bytes::FileError("read the folder", folder, errno);
-  std::ranges::sort(files);
   return files;
 }
 
@@ -180,21 +205,27 @@ bool Description::sound() const {
   return no_errors && trainable && remarks.empty();
 }
 
+FileDescription describe_source(const std::filesystem::path& source, const ReaderOptions& options,
+                                std::size_t most_errors) {
+  return describe_file(source, options, most_errors);
+}
+
 Description describe_folder(const std::filesystem::path& path, const ReaderOptions& options, std::size_t most_errors) {
+  const std::filesystem::path whole = DataPath::parse(path).path;
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    throw bytes::FileError("open", path, errno);
+  if (::stat(whole.c_str(), &status) != 0)
+    throw bytes::FileError("open", whole, errno);
   Description description;
   description.path = path;
-  if (!S_ISDIR(status.st_mode)) {
+  if (!S_ISDIR(status.st_mode) || recognise(whole)) {
     description.files.push_back(describe_file(path, options, most_errors));
   } else {
     for (const auto& file : files_in(path)) {
       // A named format is for the files of its extensions: a folder may hold a page of notes as well.
-      const Format* const format = recognise(file);
+      const bool known = recognise(file) || is_cache(file);
       FileDescription unknown;
       unknown.file = file;
-      description.files.push_back(format ? describe_file(file, options, most_errors) : unknown);
+      description.files.push_back(known ? describe_file(file, options, most_errors) : unknown);
     }
     const auto has = [&](std::string_view part) {
       return std::ranges::any_of(
@@ -207,6 +238,26 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
           "a validation part, a file such as val.jsonl; without, some of the training part is held out");
     if (!has("test"))
       description.missing.push_back("a test part, a file such as test.jsonl");
+  }
+  compare_labels(description);
+  return description;
+}
+
+Description describe_parts(const std::filesystem::path& path,
+                           const std::vector<std::pair<std::string, std::filesystem::path>>& parts,
+                           const ReaderOptions& options, std::size_t most_errors) {
+  Description description;
+  description.path = path;
+  for (const auto& [part, source] : parts) {
+    if (source.empty())
+      continue;
+    const std::filesystem::path whole = DataPath::parse(source).path;
+    if (!is_file(whole) && !is_folder(whole)) {
+      description.missing.push_back("the " + part + " part, " + source.string());
+      continue;
+    }
+    description.files.push_back(describe_file(source, options, most_errors));
+    description.files.back().part = part;
   }
   compare_labels(description);
   return description;

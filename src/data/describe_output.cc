@@ -22,6 +22,8 @@ void write_file(std::ostream& out, const FileDescription& file) {
   if (file.channels > 0)
     out << ", " << file.channels << " channels";
   out << "\n";
+  if (!file.sha256.empty())
+    out << "  sha256 " << file.sha256 << "\n";
   for (const LengthSummary& length : file.lengths) {
     out << "  length in " << length.unit << ": " << length.shortest << " to " << length.longest << ", mean "
         << std::fixed << std::setprecision(1) << length.mean << "\n";
@@ -45,6 +47,15 @@ void write_file(std::ostream& out, const FileDescription& file) {
     out << "  missing values: " << file.repairs.missing_values << " in " << file.repairs.series
         << " series, interpolated; channels without any value: " << file.repairs.empty_channels << "\n";
   }
+  if (!file.constant_channels.empty()) {
+    constexpr std::size_t kMost = 20;
+    out << "  constant channels, which standardising brings to 0:";
+    for (std::size_t i = 0; i < std::min(kMost, file.constant_channels.size()); ++i)
+      out << (i > 0 ? ", " : " ") << file.constant_channels[i];
+    if (file.constant_channels.size() > kMost)
+      out << ", … (" << file.constant_channels.size() << " in all)";
+    out << "\n";
+  }
   if (file.error_count > 0)
     out << "  errors: " << file.error_count << "\n";
   for (const std::string& error : file.errors)
@@ -66,7 +77,9 @@ nlohmann::json as_json(const FileDescription& file) {
                            {"content", file.content},
                            {"records", file.records},
                            {"unlabelled", file.unlabelled},
+                           {"sha256", file.sha256},
                            {"channels", file.channels},
+                           {"constant_channels", file.constant_channels},
                            {"lengths", lengths},
                            {"errors", file.errors},
                            {"error_count", file.error_count}};

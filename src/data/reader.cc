@@ -11,17 +11,33 @@ namespace dba::data {
 Reader::Reader(std::string file, LabelUse labels) : file_(std::move(file)), labels_(labels) {}
 
 std::string Reader::place() const {
-  return line_ == 0 ? file_ : file_ + ":" + std::to_string(line_);
+  const std::string& file = current_.empty() ? file_ : current_;
+  return line_ == 0 ? file : file + ":" + std::to_string(line_);
 }
 
 void Reader::fail(const std::string& reason) const {
   throw bytes::FormatError(place() + ": " + reason);
 }
 
+// A bad record counts as well.
+bool Reader::read_counted(Example& example) {
+  example.clear();
+  try {
+    const bool more = read(example);
+    position_ += more ? 1 : 0;
+    return more;
+  } catch (const bytes::FormatError&) {
+    ++position_;
+    throw;
+  }
+}
+
 bool Reader::next(Example& example) {
   example.clear();
   try {
-    if (!read(example)) {
+    while (position_ < begin_ && read_counted(example)) {
+    }
+    if (position_ >= end_ || !read_counted(example)) {
       if (count_ == 0 && !met_error_)
         throw bytes::FormatError(file_ + ": holds no examples");
       return false;

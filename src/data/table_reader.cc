@@ -27,6 +27,9 @@ class TableReader : public Reader {
       throw bytes::FormatError(file + ": is empty; expected a header with the names of the columns");
     begin_record(rows_.line());
     text_ = column(options.text);
+    // IMDb is found with the columns review and sentiment too.
+    if (!text_ && options.text == ReaderOptions().text)
+      text_ = column("review");
     if (!text_) {
       text_ = column(options.text1);
       second_ = column(options.text2);
@@ -38,6 +41,8 @@ class TableReader : public Reader {
     }
     if (options.labels != LabelUse::ignored)
       label_ = column(options.label);
+    if (options.labels != LabelUse::ignored && !label_ && options.label == ReaderOptions().label)
+      label_ = column("sentiment");
     if (options.labels == LabelUse::required && !label_) {
       fail("the header has no column " + bytes::in_quotes(options.label) + "; the columns are " + list_of(header_) +
            "; say which one holds the label");

@@ -92,6 +92,38 @@ std::size_t Tokeniser::vocabulary_size() const {
   return options_.integers + (options_.cls ? 1 : 0) + (options_.eos ? 1 : 0);
 }
 
+std::int32_t Tokeniser::first_content() const {
+  switch (options_.scheme) {
+    case Scheme::byte:
+      return kFirstByte;
+    case Scheme::whitespace:
+      return kUnknown;
+    case Scheme::integer:
+      break;
+  }
+  return 0;
+}
+
+std::size_t Tokeniser::contents() const {
+  switch (options_.scheme) {
+    case Scheme::byte:
+      return 256;
+    case Scheme::whitespace:
+      return 1 + vocabulary_.size();
+    case Scheme::integer:
+      break;
+  }
+  return options_.integers;
+}
+
+std::optional<std::int32_t> Tokeniser::cls() const {
+  return options_.cls ? std::optional(cls_id()) : std::nullopt;
+}
+
+std::optional<std::int32_t> Tokeniser::eos() const {
+  return options_.eos ? std::optional(eos_id()) : std::nullopt;
+}
+
 std::int32_t Tokeniser::cls_id() const {
   return options_.scheme == Scheme::integer ? static_cast<std::int32_t>(options_.integers) : kCls;
 }

@@ -214,6 +214,53 @@ TEST(Cache, PairsComeBack) {
   EXPECT_EQ(set.statistics().empty, 1u);
 }
 
+TEST(Cache, SymbolsTakeAsFewBytesAsTheVocabularyAllows) {
+  const ScratchFolder folder;
+  TokeniserOptions options;
+  options.scheme = Scheme::integer;
+  options.cls = options.eos = true;
+  const auto size_with = [&](std::size_t integers) {
+    options.integers = integers;
+    std::string text;
+    const std::int32_t last = static_cast<std::int32_t>(integers) - 1;
+    for (const char* const label : {"0", "1"}) {
+      text += "{\"tokens\":[" + std::to_string(last);
+      for (int i = 0; i < 799; ++i)
+        text += ",7";
+      text += std::string("],\"label\":") + label + "}\n";
+    }
+    write(folder / "train.jsonl", text);
+    const CachedSet set = open_or_build({folder / "train.jsonl", {}, options, {}}, folder / "cache").set;
+    const SymbolSpan symbols = set.example(1).first;
+    EXPECT_EQ(symbols.size(), 802u);
+    EXPECT_THAT((std::vector<std::int32_t>{symbols[0], symbols[1], symbols[2], symbols[800], symbols[801]}),
+                ElementsAre(last + 1, last, 7, 7, last + 2));
+    std::vector<std::int64_t> copied(802);
+    EXPECT_EQ(symbols.copy(copied.data()), copied.data() + copied.size());
+    EXPECT_TRUE(std::ranges::equal(copied, std::vector<std::int64_t>(symbols.begin(), symbols.end())));
+    return std::filesystem::file_size(folder / "cache");
+  };
+  const auto one = size_with(256);
+  const auto two = size_with(65'536);
+  const auto four = size_with(65'537);
+  EXPECT_NEAR(static_cast<double>(two - one), 1600.0, 8.0);
+  EXPECT_NEAR(static_cast<double>(four - two), 3200.0, 8.0);
+}
+
+TEST(Cache, EmptySequencesKeepTheirClsAndEos) {
+  const ScratchFolder folder;
+  write(folder / "pairs.csv", "text1,text2,label\nAB,,0\n,D,1\n");
+  CacheSource source{folder / "pairs.csv", {}, {}, {}};
+  source.tokeniser.cls = source.tokeniser.eos = true;
+  const CachedSet set = open_or_build(source, folder / "cache").set;
+  EXPECT_THAT(set.example(0).first, ElementsAre(0, 67, 68, 1));
+  EXPECT_THAT(set.example(0).second, ElementsAre(0, 1));
+  EXPECT_THAT(set.example(1).first, ElementsAre(0, 1));
+  EXPECT_THAT(set.example(1).second, ElementsAre(0, 70, 1));
+  EXPECT_THAT(set.lengths(), ElementsAre(6, 5));
+  EXPECT_EQ(set.statistics().empty, 2u);
+}
+
 TEST(Cache, SeriesCarryTheStatisticsOfTheirChannels) {
   const ScratchFolder folder;
   write(folder / "train.jsonl", kSeries);
@@ -292,7 +339,8 @@ TEST(Cache, FailuresLeaveNoCacheBehind) {
   source.file = folder / "missing.jsonl";
   EXPECT_THROW(open_or_build(source, folder / "cache"), bytes::FileError);
   source.file = folder.path();
-  EXPECT_THROW(open_or_build(source, folder / "cache"), bytes::FileError);
+  EXPECT_THAT([&] { open_or_build(source, folder / "cache"); },
+              ThrowsMessage<FormatError>(HasSubstr("is a folder of no known layout")));
 }
 
 TEST(Cache, LargeSourcesStreamThroughSmallMemory) {
@@ -305,7 +353,7 @@ TEST(Cache, LargeSourcesStreamThroughSmallMemory) {
   }
   bytes::largest_allocation = 0;
   const CachedSet set = open_or_build({folder / "train.jsonl", {}, {}, {}}, folder / "cache").set;
-  // 32 MB of text, 128 MB of symbols; the write buffer is the largest piece.
+  // 32 MB of text and as much of symbols; the write buffer is the largest piece.
   EXPECT_LE(bytes::largest_allocation.load(), std::size_t{1} << 20);
   EXPECT_EQ(set.size(), kExamples);
   EXPECT_EQ(set.example(kExamples - 1).first.size(), 8000u);

@@ -70,18 +70,18 @@ void read_and_check(const std::string& format, const Bytes& file) {
     throw *first_error;
 }
 
-void fuzz_format(const std::string& format, const std::vector<std::string>& texts, std::uint64_t seed) {
+void fuzz_format(const std::string& format, const std::vector<std::string>& texts, std::uint64_t seed,
+                 std::size_t iterations = 60'000) {
   FuzzTarget target;
   for (const std::string& text : texts)
     target.files.push_back(bytes_of(text));
   target.read = [&format](const Bytes& file) { read_and_check(format, file); };
   for (const Bytes& file : target.files)
     read_and_check(format, file);
-  constexpr std::size_t kIterations = 60'000;
-  const FuzzCounts counts = fuzz(target, seed, kIterations, kLargestRequest);
-  ASSERT_EQ(counts.accepted + counts.refused, kIterations);
-  EXPECT_GT(counts.accepted, kIterations / 50);
-  EXPECT_GT(counts.refused, kIterations / 10);
+  const FuzzCounts counts = fuzz(target, seed, iterations, kLargestRequest);
+  ASSERT_EQ(counts.accepted + counts.refused, iterations);
+  EXPECT_GT(counts.accepted, iterations / 50);
+  EXPECT_GT(counts.refused, iterations / 10);
 }
 
 TEST(FuzzReaders, Jsonl) {
@@ -101,6 +101,39 @@ TEST(FuzzReaders, Csv) {
               {"id,text,label\r\n1,\"a, \"\"b\"\"\r\nc\",0\r\n2,plain,1\r\n3,,2\r\n",
                "label,text1,text2\n0,one,\"two\"\n1,\"\",three\n", "text,label\nfirst,0\nsecond,1\n\nthird,2\n"},
               12);
+}
+
+TEST(FuzzReaders, CsvLong) {
+  fuzz_format("csv_long",
+              {"case,time,x,y,label\r\n1,0,1.5,-2,a\r\n1,1,,NaN,a\r\n2,0,3,4e-1,b\r\n",
+               "label,time,case,x\n0,1,one,1\n0,2,one,?\n1,1,\"two\",2\n", "time,x,case\n1,2,3\n2,2,3\n1,7,4\n"},
+              16);
+}
+
+TEST(FuzzReaders, Ts) {
+  fuzz_format("ts",
+              {"# about\r\n@problemName Two\r\n@timeStamps false\r\n@missing true\r\n@univariate false\r\n"
+               "@dimensions 2\r\n@equalLength true\r\n@seriesLength 3\r\n@classLabel true a b\r\n@data\r\n"
+               "1,2.5,-3:4e-1,?,6:a\r\n\r\n7,8,NaN:1,1,1:b\r\n",
+               "@univariate true\n@equalLength false\n@classLabel true 1 2\n@data\n1,2,3:1\n4:2\n% note\n5,6:?\n",
+               "@data\n1,2:3,4\n5:6\n", "@dimension 3\n@classLabel true\n@data\n1:2:3:x\n4:5:6\n"},
+              17);
+}
+
+TEST(FuzzReaders, Aan) {
+  fuzz_format("aan", {"1.0\tP05-1\tP06-2\tfirst text\tsecond\r\n0.0\ta\tb\t\t\n", "0\ta\tb\tc\td\n\n1\ta\tb\t\"c\td\n"},
+              18, 20'000);
+}
+
+TEST(FuzzReaders, Pixels) {
+  std::string grey;
+  std::string colour;
+  for (char label = 0; label < 3; ++label) {
+    grey += label + std::string(1024, static_cast<char>(40 * label));
+    colour += label + std::string(3072, static_cast<char>(80 * label));
+  }
+  fuzz_format("grey", {grey, grey.substr(0, 2050)}, 19, 6'000);
+  fuzz_format("cifar10", {colour, colour.substr(0, 3073)}, 20, 6'000);
 }
 
 TEST(FuzzReaders, ListOpsAndItsExpressions) {
@@ -166,7 +199,7 @@ void open_and_check(const Bytes& file) {
 TEST(FuzzReaders, Cache) {
   TokeniserOptions words;
   words.scheme = Scheme::whitespace;
-  words.cls = true;
+  words.cls = words.eos = true;
   const FuzzTarget target{
       {cache_of("{\"text\":\"abc\",\"label\":\"x\"}\n{\"text\":\"\",\"label\":\"y\"}\n", {}),
        cache_of("{\"text\":\"a b a\",\"label\":0}\n{\"text\":\"c\",\"label\":1}\n", words),

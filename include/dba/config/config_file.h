@@ -37,6 +37,9 @@ enum class Comments { none, documented };
 /// means, its type, its range and its default.
 std::string to_yaml(const TrainConfig& config, Comments comments = Comments::none);
 
+/// All keys as one JSON object of sections.
+std::string to_json(const TrainConfig& config);
+
 /// The reference of all keys, docs/config.md.
 std::string config_reference_markdown();
 

@@ -18,9 +18,12 @@ struct DataConfig {
   std::string text_column = "text";
   std::string second_text_column;
   std::string label_column = "label";
+  std::string case_column = "case";
+  std::string time_column = "time";
   std::string tokeniser = "byte";
   std::int64_t min_count = 1;
   std::int64_t max_vocabulary = 0;
+  std::int64_t integers = 0;
   bool cls = false;
   bool eos = false;
   std::int64_t max_length = 0;
@@ -36,6 +39,7 @@ struct BatchConfig {
   std::int64_t tokens = 0;
   std::int64_t bucket = 50;
   std::int64_t prefetch = 4;
+  std::string on_device = "auto";
   bool operator==(const BatchConfig&) const = default;
 };
 
@@ -102,12 +106,15 @@ struct LoopConfig {
   double label_smoothing = 0.0;
   std::string class_weights = "none";
   std::int64_t evaluate_every = 0;
+  std::int64_t evaluate_epochs = 1;
+  bool watch_test = false;
   std::int64_t patience = 0;
   std::string metric = "accuracy";
   std::int64_t checkpoint_every = 1000;
   double checkpoint_seconds = 600.0;
   std::int64_t keep = 2;
   std::int64_t log_every = 50;
+  bool graph = true;
   std::string init_from;
   bool new_head = false;
   bool operator==(const LoopConfig&) const = default;

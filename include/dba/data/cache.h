@@ -12,6 +12,7 @@
 #include "dba/bytes/mapped_file.h"
 #include "dba/data/encoding.h"
 #include "dba/data/reader.h"
+#include "dba/data/symbols.h"
 
 namespace dba::data {
 
@@ -28,20 +29,31 @@ struct SetStatistics {
 struct ChannelStatistics {
   std::vector<double> mean;
   std::vector<double> deviation;  ///< standard deviation, n − 1 in the denominator; 0 where there is one step only
+
+  /// Channels of deviation 0, which standardising brings to 0. From 1.
+  std::vector<std::size_t> constant() const {
+    std::vector<std::size_t> numbers;
+    for (std::size_t c = 0; c < deviation.size(); ++c) {
+      if (deviation[c] == 0)
+        numbers.push_back(c + 1);
+    }
+    return numbers;
+  }
 };
 
 /// An encoded set in a file, mapped: the system reads what is touched and drops it again.
 ///
 /// The file, all numbers little-endian: a header of fixed size (magic, version, fingerprint, counts, statistics, a
-/// checksum), the numbers of all examples one after the other (int32 or float32), the index (offset,
-/// lengths, label of each), the statistics of the channels (double), the encoding as JSON.
+/// checksum), the numbers of all examples one after the other (symbols in 1, 2 or 4 bytes as the vocabulary allows,
+/// without CLS and EOS, or float32), the index (offset, lengths, label of each), the statistics of the channels
+/// (double), the encoding as JSON.
 class CachedSet {
  public:
   struct View {
-    std::span<const std::int32_t> first;   ///< symbols
-    std::span<const std::int32_t> second;  ///< of a pair
-    std::span<const float> values;         ///< of a series, steps × channels
-    std::int32_t label;                    ///< −1: none
+    SymbolSpan first;
+    SymbolSpan second;              ///< of a pair
+    std::span<const float> values;  ///< of a series, steps × channels
+    std::int32_t label;             ///< −1: none
   };
 
   /// Reads the file once and checks every promise in it: sizes, order, checksum, symbols below the vocabulary's size,
@@ -82,7 +94,7 @@ class CachedSet {
 
 /// What a cached set is made from.
 struct CacheSource {
-  std::filesystem::path file;  ///< a regular file
+  std::filesystem::path file;  ///< a regular file or a folder, or a part of one (see DataPath)
   ReaderOptions reader;
   /// With an encoding (validation, test) these options are not used.
   TokeniserOptions tokeniser;
@@ -90,8 +102,8 @@ struct CacheSource {
   std::optional<Encoding> encoding;
 };
 
-/// A number that changes when the file's path, size or time of change, an option or the encoding changes. Throws
-/// bytes::FileError.
+/// A number that changes when the path, size or time of change of the file, or of a file in the folder, an option or
+/// the encoding changes. Throws bytes::FileError.
 std::uint64_t fingerprint_of(const CacheSource& source);
 
 /// Reads the source, twice if the encoding is to be learned, one record in memory at a time, and writes the cache
@@ -104,7 +116,11 @@ struct CacheOutcome {
   std::string reason;  ///< why it was built: "there was none", "the source or an option changed", "damaged: …"
 };
 
-/// The cached set, built anew where the cache is missing, made from something else, or damaged.
+/// Whether a file is a cache, of whatever version.
+bool is_cache(const std::filesystem::path& file);
+
+/// The cached set, built anew where the cache is missing, made from something else, or damaged. A source that is a
+/// cache itself, made elsewhere, is opened as it is; throws bytes::FormatError where it was made with other options.
 CacheOutcome open_or_build(const CacheSource& source, const std::filesystem::path& cache);
 
 }  // namespace dba::data

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dba/data/reader.h"
@@ -25,10 +26,13 @@ struct FileDescription {
   std::string content;
   std::uint64_t records = 0;
   std::uint64_t unlabelled = 0;
-  std::size_t channels = 0;  ///< of series
+  std::size_t channels = 0;                    ///< of series
+  std::vector<std::size_t> constant_channels;  ///< with one value everywhere, from 1
   std::map<std::string, std::uint64_t> classes;
   std::vector<LengthSummary> lengths;  ///< of a text, in bytes and in words; of a pair, both texts together
   Repairs repairs;
+  /// Of a file, what `sha256sum` prints; of a folder, the digest of such lines for all files in it, sorted by path.
+  std::string sha256;
   std::uint64_t error_count = 0;
   std::vector<std::string> errors;  ///< the first of them
 };
@@ -47,9 +51,20 @@ struct Description {
   std::string to_json() const;
 };
 
-/// Reads a file, or all recognised files directly in a folder, to the end: errors in records are counted, the first
-/// `most_errors` of each file kept. Throws bytes::FileError where the path cannot be read.
+/// Reads a file or folder of one format, or a part of one (see DataPath), to the end.
+FileDescription describe_source(const std::filesystem::path& source, const ReaderOptions& options = {},
+                                std::size_t most_errors = 10);
+
+/// Reads a file, a folder that is one data set, or all recognised files directly in a folder, to the end: errors in
+/// records are counted, the first `most_errors` of each file kept. Throws bytes::FileError where the path cannot be
+/// read.
 Description describe_folder(const std::filesystem::path& path, const ReaderOptions& options = {},
                             std::size_t most_errors = 10);
+
+/// The same for files or folders that are the named parts of one set; empty paths are passed over. `path`: what the
+/// description calls itself.
+Description describe_parts(const std::filesystem::path& path,
+                           const std::vector<std::pair<std::string, std::filesystem::path>>& parts,
+                           const ReaderOptions& options = {}, std::size_t most_errors = 10);
 
 }  // namespace dba::data

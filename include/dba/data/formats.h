@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -21,7 +22,12 @@ struct Format {
   std::function<bool(std::string_view beginning)> claims;
   std::function<std::unique_ptr<Reader>(std::unique_ptr<ByteSource> source, const std::string& file,
                                         const ReaderOptions& options)>
-      open;
+      open = {};  ///< empty: only folders are of this format
+  /// Of records of one size, in bytes: prefers files whose size is a multiple of it.
+  std::size_t record = 0;
+  std::function<bool(const std::filesystem::path& folder)> claims_folder = {};
+  std::function<std::unique_ptr<Reader>(const std::filesystem::path& folder, const ReaderOptions& options)>
+      open_folder = {};
 };
 
 const std::vector<Format>& formats();
@@ -29,12 +35,14 @@ const std::vector<Format>& formats();
 /// By name. Throws std::invalid_argument, which lists the known ones.
 const Format& find_format(std::string_view name);
 
-/// By extension and, where two formats share it, by the first bytes. Null where nothing fits.
+/// By extension and, where two formats share it, by the first bytes and the size; a folder by what it holds. Null where
+/// nothing fits.
 const Format* recognise(const std::filesystem::path& path);
 
-/// A reader for a file, or for standard input ("-", JSONL unless options.format says otherwise). Throws
-/// std::invalid_argument for a format that is unknown or cannot be told, bytes::FileError where the file cannot be
-/// opened and bytes::FormatError where its header is wrong.
+/// A reader for a file or folder, for a part of one (see DataPath), or for standard input ("-", JSONL unless
+/// options.format says otherwise). Throws std::invalid_argument for a format that is unknown or cannot be told,
+/// bytes::FileError where the file cannot be opened and bytes::FormatError where its header is wrong, something of a
+/// folder is missing, or the file is still packed.
 std::unique_ptr<Reader> make_reader(const std::filesystem::path& path, const ReaderOptions& options = {});
 
 /// The same for bytes from anywhere; options.format must be given, and `file` is what errors name.

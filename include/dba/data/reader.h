@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "dba/data/example.h"
 
@@ -22,6 +24,9 @@ struct ReaderOptions {
   std::string text1 = "text1";
   std::string text2 = "text2";
   std::string label = "label";
+  /// Columns of a table of time steps.
+  std::string case_column = "case";
+  std::string time_column = "time";
   LabelUse labels = LabelUse::required;
   /// Whether double quotes enclose fields of a table (RFC 4180). Without, a quote is a byte like any other.
   bool quotes = true;
@@ -59,8 +64,17 @@ class Reader {
   std::size_t line() const {
     return line_;
   }
-  /// "data.jsonl:12".
+  /// "data.jsonl:12"; of a folder, the file in it.
   std::string place() const;
+  /// Records in the whole source, where they are known without reading it.
+  virtual std::optional<std::size_t> total() const {
+    return std::nullopt;
+  }
+  /// From the first call of next(), hands out only records begin … end − 1 of the source, counted from 0.
+  void restrict_to(std::size_t begin, std::size_t end) {
+    begin_ = begin;
+    end_ = end;
+  }
   const Repairs& repairs() const {
     return repairs_;
   }
@@ -77,6 +91,11 @@ class Reader {
   void begin_record(std::size_t line) {
     line_ = line;
   }
+  /// Of a source of several files: the one that the next records stand in.
+  void enter(std::string file) {
+    current_ = std::move(file);
+    line_ = 0;
+  }
   LabelUse labels() const {
     return labels_;
   }
@@ -85,11 +104,16 @@ class Reader {
 
  private:
   void check_series(Example& example);
+  bool read_counted(Example& example);
 
   std::string file_;
+  std::string current_;  // the file in a folder
   LabelUse labels_;
   std::size_t line_ = 0;
   std::size_t count_ = 0;
+  std::size_t begin_ = 0;
+  std::size_t end_ = std::numeric_limits<std::size_t>::max();
+  std::size_t position_ = 0;  // of the next record in the source
   bool met_error_ = false;
   std::optional<Content> content_;
   std::size_t channels_ = 0;

@@ -99,6 +99,13 @@ class Tokeniser {
     return vocabulary_;
   }
   std::size_t vocabulary_size() const;
+  /// The symbols of content are first_content() … first_content() + contents() − 1; CLS and EOS are none of them, the
+  /// unknown word is.
+  std::int32_t first_content() const;
+  std::size_t contents() const;
+  /// Nothing where the options want none.
+  std::optional<std::int32_t> cls() const;
+  std::optional<std::int32_t> eos() const;
 
   /// Puts the symbols of a text or of integers in the place of `ids`; returns whether the end was cut off. Throws
   /// bytes::FormatError, which begins with `place`, for a number out of range and for a sequence that is too long and

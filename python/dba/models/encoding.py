@@ -127,9 +127,11 @@ class Encoding:
     def _series(self, example: Any) -> Tensor:
         """(time, channels) float32, standardised."""
         given = np.array(example, dtype=np.float32)
-        if given.ndim != 2 or given.shape[1] != self.channels:
-            raise ValueError(f"dba.models.Encoding: a series must have shape (time, {self.channels}), got "
-                             f"{given.shape}")
+        if given.ndim == 1 and self.channels == 1:
+            given = given[:, np.newaxis]
+        if given.ndim != 2 or given.shape[1] != self.channels or given.shape[0] == 0:
+            raise ValueError(f"dba.models.Encoding: a series must have shape (time, {self.channels}) and at least one "
+                             f"time step, got {given.shape}")
         if np.isinf(given).any():
             raise ValueError("dba.models.Encoding: a series must hold finite numbers, got infinity, or a number too "
                              "large for float32; NaN stands for a missing value")

@@ -63,21 +63,24 @@ def _one(function: str, index: int, case: Any) -> numpy.ndarray:
 
 
 class Standardiser:
-    """Brings every channel to mean 0 and deviation 1, as measured over all time steps of the training series."""
+    """Brings every channel to mean 0 and deviation 1 (n - 1 in the denominator), as measured over all time steps of the
+    training series after missing values have been filled. The rules are those of `dba train`: a channel that a series
+    says nothing of counts as 0 there, and one that is constant over the training data becomes 0."""
 
     def __init__(self, series: Series) -> None:
-        rows = numpy.concatenate([fill_missing(one) for one in series]).astype(numpy.float64)
-        with numpy.errstate(all="ignore"):
-            known = ~numpy.isnan(rows)
-            count = numpy.maximum(known.sum(axis=0), 1)
-            self.mean = numpy.where(known, rows, 0).sum(axis=0) / count
-            squares = numpy.where(known, (rows - self.mean) ** 2, 0).sum(axis=0)
-            deviation = numpy.sqrt(squares / numpy.maximum(count - 1, 1))
-        # A constant channel stays at 0 instead of being divided by rounding errors.
-        constant = deviation <= 1e-6 * numpy.abs(self.mean)
-        self.deviation = numpy.where(constant | (deviation == 0), 1.0, deviation)
+        rows = numpy.concatenate([_complete(one) for one in series])
+        constant = (rows == rows[0]).all(axis=0)
+        # The sums would give a constant channel a mean beside its value, and with it a deviation above 0.
+        self.mean = numpy.where(constant, rows[0], rows.mean(axis=0))
+        squares = ((rows - self.mean) ** 2).sum(axis=0)
+        self.deviation = numpy.where(constant, 1.0, numpy.sqrt(squares / max(len(rows) - 1, 1)))
 
     def __call__(self, series: Series) -> Series:
-        """(time, channels) each, without NaN; a channel that a series says nothing of is at its mean, 0."""
-        return [numpy.nan_to_num((fill_missing(one) - self.mean) / self.deviation).astype(numpy.float32)
-                for one in series]
+        """(time, channels) float32 each, without NaN."""
+        return [((_complete(one) - self.mean) / self.deviation).astype(numpy.float32) for one in series]
+
+
+def _complete(one: numpy.ndarray) -> numpy.ndarray:
+    """(time, channels) float64 without NaN."""
+    filled = fill_missing(one)
+    return numpy.where(numpy.isnan(filled), 0.0, filled.astype(numpy.float64))

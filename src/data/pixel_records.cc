@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "dba/bytes/errors.h"
+#include "folder_listing.h"
+#include "readers.h"
+
+namespace dba::data {
+namespace {
+
+constexpr std::size_t kPixels = 32 * 32;
+constexpr std::size_t kBuffer = std::size_t{256} << 10;
+
+// As Long-Range Arena makes CIFAR-10 grey: values divided down to 0 … 1, weighted, and 255.5 times the sum cut to an
+// integer, all in single precision.
+std::uint8_t grey_of(std::uint8_t red, std::uint8_t green, std::uint8_t blue) {
+  const float sum = static_cast<float>(red) / 255.0f * 0.2989f + static_cast<float>(green) / 255.0f * 0.5870f +
+                    static_cast<float>(blue) / 255.0f * 0.1140f;
+  return static_cast<std::uint8_t>(sum * 255.5f);
+}
+
+// Records of a label byte and `planes` × 1,024 pixels, from one source or from several files one after the other.
+class PixelRecords : public Reader {
+ public:
+  PixelRecords(std::unique_ptr<ByteSource> source, const std::string& file, LabelUse labels, std::size_t planes,
+               std::size_t classes)
+      : Reader(file, labels), source_(std::move(source)), planes_(planes), classes_(classes) {}
+  PixelRecords(std::vector<std::filesystem::path> files, const std::string& folder, LabelUse labels, std::size_t planes,
+               std::size_t classes)
+      : PixelRecords(nullptr, folder, labels, planes, classes) {
+    files_ = std::move(files);
+  }
+
+ protected:
+  bool read(Example& example) override {
+    const std::size_t size = 1 + planes_ * kPixels;
+    while (!fill(size)) {
+      const std::size_t left = end_ - begin_;
+      begin_ = end_;
+      if (left > 0) {
+        begin_record(record_ + 1);
+        fail("the file ends after " + std::to_string(left) + " of the " + std::to_string(size) + " bytes of record " +
+             std::to_string(record_ + 1) +
+             "; it is cut short or of another kind: fetch it again, or name its format with data.format");
+      }
+      if (next_file_ == files_.size())
+        return false;
+      source_ = open_source(files_[next_file_]);
+      enter(files_[next_file_++].string());
+      record_ = 0;
+    }
+    const auto* const record = reinterpret_cast<const std::uint8_t*>(buffer_.data() + begin_);
+    begin_ += size;
+    begin_record(++record_);
+    if (record[0] >= classes_) {
+      fail("record " + std::to_string(record_) + " has the label " + std::to_string(record[0]) + ", expected 0 to " +
+           std::to_string(classes_ - 1) + "; the file is damaged or its records are not " + std::to_string(size) +
+           " bytes long");
+    }
+    example.content = Content::integers;
+    example.label = std::to_string(record[0]);
+    example.integers.resize(kPixels);
+    const std::uint8_t* const pixels = record + 1;
+    for (std::size_t i = 0; i < kPixels; ++i)
+      example.integers[i] = planes_ == 1 ? pixels[i] : grey_of(pixels[i], pixels[kPixels + i], pixels[2 * kPixels + i]);
+    return true;
+  }
+
+ private:
+  // Whether `size` bytes lie in the buffer; false at the end of the source.
+  bool fill(std::size_t size) {
+    if (!source_)
+      return false;
+    while (end_ - begin_ < size) {
+      if (buffer_.empty())
+        buffer_.resize(kBuffer);
+      std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
+                buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
+      end_ -= begin_;
+      begin_ = 0;
+      const std::size_t count = source_->read(std::span(buffer_).subspan(end_));
+      end_ += count;
+      if (count == 0)
+        return false;
+    }
+    return true;
+  }
+
+  std::unique_ptr<ByteSource> source_;
+  std::vector<std::filesystem::path> files_;
+  std::size_t next_file_ = 0;
+  std::size_t planes_;
+  std::size_t classes_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::size_t record_ = 0;  // of the present file
+};
+
+// Whether there is a label wherever a record of that size would begin.
+bool labels_at(std::string_view beginning, std::size_t record) {
+  if (beginning.empty())
+    return false;
+  for (std::size_t place = 0; place < beginning.size(); place += record) {
+    if (static_cast<unsigned char>(beginning[place]) >= kCifarClasses)
+      return false;
+  }
+  return true;
+}
+
+constexpr std::array kBatches = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+                                 "data_batch_5.bin"};
+
+}  // namespace
+
+bool is_cifar10(std::string_view beginning) {
+  return labels_at(beginning, kCifarRecord);
+}
+
+bool is_grey(std::string_view beginning) {
+  return labels_at(beginning, kGreyRecord);
+}
+
+std::unique_ptr<Reader> open_cifar10(std::unique_ptr<ByteSource> source, const std::string& file,
+                                     const ReaderOptions& options) {
+  return std::make_unique<PixelRecords>(std::move(source), file, options.labels, 3, kCifarClasses);
+}
+
+std::unique_ptr<Reader> open_grey(std::unique_ptr<ByteSource> source, const std::string& file,
+                                  const ReaderOptions& options) {
+  return std::make_unique<PixelRecords>(std::move(source), file, options.labels, 1, 256);
+}
+
+bool is_cifar10_folder(const std::filesystem::path& folder) {
+  for (const char* const name : kBatches) {
+    if (is_file(folder / name))
+      return true;
+  }
+  return is_file(folder / "test_batch.bin");
+}
+
+std::unique_ptr<Reader> open_cifar10_folder(const std::filesystem::path& folder, const ReaderOptions& options) {
+  std::vector<std::filesystem::path> files;
+  for (const char* const name : kBatches) {
+    if (!is_file(folder / name)) {
+      throw bytes::FormatError(folder.string() + ": " + name +
+                               " is missing; the training part of CIFAR-10 is data_batch_1.bin to data_batch_5.bin: "
+                               "unpack cifar-10-binary.tar.gz again");
+    }
+    files.push_back(folder / name);
+  }
+  return std::make_unique<PixelRecords>(std::move(files), folder.string(), options.labels, 3, kCifarClasses);
+}
+
+}  // namespace dba::data

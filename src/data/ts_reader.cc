@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <utility>
+
+#include "dba/bytes/errors.h"
+#include "line_reader.h"
+#include "readers.h"
+#include "series_value.h"
+#include "ts_header.h"
+
+namespace dba::data {
+namespace {
+
+// Rows of a `.ts` file: the values of a dimension are separated by commas, dimensions by colons, and the label, where
+// there is one, is the last field: "1,2,3:4,?,6:walking".
+class TsReader : public Reader {
+ public:
+  TsReader(std::unique_ptr<ByteSource> source, const std::string& file, const ReaderOptions& options)
+      : Reader(file, options.labels),
+        lines_(std::move(source), file, options.longest_record),
+        header_(read_ts_header(lines_, file, options.labels)),
+        dimensions_(header_.dimensions),
+        length_(header_.series_length) {}
+
+ protected:
+  bool read(Example& example) override {
+    do {
+      if (!lines_.next(line_))
+        return false;
+    } while (says_nothing(trimmed(line_)));
+    begin_record(lines_.number());
+    example.content = Content::series;
+    const std::size_t colon = header_.labelled ? line_.rfind(':') : line_.npos;
+    const std::size_t end = std::min(colon, line_.size());
+    by_dimension_.clear();
+    read_dimensions(0, end, example);
+    bool has_label = colon != line_.npos;
+    // A row without a label, as those to be classified are: its last field is the dimension that is still missing.
+    if (has_label && example.channels + 1 == dimensions_ && !(steps_ > 1 && header_.find_class(label_text(colon)))) {
+      read_dimensions(colon + 1, line_.size(), example);
+      has_label = false;
+    }
+    check_promises(example.channels, end);
+    if (has_label && labels() != LabelUse::ignored)
+      read_label(colon, example);
+    transpose(example);
+    dimensions_ = example.channels;
+    if (header_.equal_length)
+      length_ = steps_;
+    return true;
+  }
+
+ private:
+  // The dimensions between two places of the line, behind those that are there already.
+  void read_dimensions(std::size_t begin, std::size_t end, Example& example) {
+    const char* at = line_.data() + begin;
+    const char* const last = line_.data() + end;
+    while (true) {
+      const char* const start = at;
+      const std::size_t before = by_dimension_.size();
+      at = read_values(at, last);
+      const std::size_t count = by_dimension_.size() - before;
+      if (example.channels == 0) {
+        steps_ = count;
+      } else if (count != steps_) {
+        fail_at(start, "dimension " + std::to_string(example.channels + 1) + " has " + std::to_string(count) +
+                           " values, the first " + std::to_string(steps_) +
+                           "; the dimensions of a case have one length: fill up the shorter ones with ?");
+      }
+      ++example.channels;
+      if (at == last)
+        return;
+      ++at;
+    }
+  }
+
+  // One dimension; returns where it ends, at a colon or at `last`.
+  const char* read_values(const char* at, const char* last) {
+    const char* const start = at;
+    while (true) {
+      float value = 0;
+      const char* const stopped = read_value(at, last, value);
+      const char* next = stopped;
+      while (next && next != last && (*next == ' ' || *next == '\t' || *next == '\r'))
+        ++next;
+      if (!next || (next != last && *next != ',' && *next != ':')) {
+        const char* const field_end = std::find_if(at, last, [](char c) { return c == ',' || c == ':'; });
+        const std::string_view field(at, static_cast<std::size_t>(field_end - at));
+        const bool empty = at == start && trimmed(field).empty() && (field_end == last || *field_end == ':');
+        fail_at(at, empty ? "a dimension without values; leave empty series out" : value_fault(field));
+      }
+      by_dimension_.push_back(value);
+      if (next == last || *next == ':')
+        return next;
+      at = next + 1;
+    }
+  }
+
+  std::string_view label_text(std::size_t colon) const {
+    return trimmed(line_.substr(colon + 1));
+  }
+
+  void check_promises(std::size_t channels, std::size_t end) const {
+    if (dimensions_ > 0 && channels != dimensions_) {
+      std::string reason = "the row has " + std::to_string(channels) + " dimensions, " +
+                           (header_.dimensions > 0 ? "the header promises " : "those before it ") +
+                           std::to_string(dimensions_);
+      if (channels == dimensions_ + 1 && !header_.labelled) {
+        reason += header_.label_denied
+                      ? "; if the last field is a label, @classLabel false is wrong: write @classLabel "
+                        "true and the classes"
+                      : "; if the last field is a label, put @classLabel true and the classes into the "
+                        "header";
+      }
+      fail_at(line_.data() + end, reason);
+    }
+    if (length_ > 0 && steps_ != length_) {
+      fail_at(line_.data(), "the series has " + std::to_string(steps_) + " values, " +
+                                (header_.series_length > 0 ? "@seriesLength promises " : "those before it ") +
+                                std::to_string(length_) +
+                                "; where lengths differ, write @equalLength false and leave out @seriesLength");
+    }
+  }
+
+  void read_label(std::size_t colon, Example& example) const {
+    const std::string_view label = label_text(colon);
+    if (label.empty() || label == "?")
+      return;
+    const std::string* const found = header_.find_class(label);
+    if (!found && !header_.classes.empty()) {
+      fail_at(label.data(), "the label " + bytes::in_quotes(label) + " is none of the " +
+                                std::to_string(header_.classes.size()) +
+                                " classes of the header; add it to @classLabel or mend the row");
+    }
+    example.label = found ? *found : std::string(label);
+  }
+
+  // Channel after channel becomes step after step.
+  void transpose(Example& example) {
+    if (example.channels == 1) {
+      example.values.swap(by_dimension_);
+      return;
+    }
+    example.values.resize(by_dimension_.size());
+    const float* from = by_dimension_.data();
+    for (std::size_t channel = 0; channel < example.channels; ++channel) {
+      float* to = example.values.data() + channel;
+      for (std::size_t step = 0; step < steps_; ++step, to += example.channels)
+        *to = *from++;
+    }
+  }
+
+  [[noreturn]] void fail_at(const char* place, const std::string& reason) const {
+    fail("column " + std::to_string(place - line_.data() + 1) + ": " + reason);
+  }
+
+  LineReader lines_;
+  TsHeader header_;
+  std::size_t dimensions_;  // 0: not known yet
+  std::size_t length_;      // 0: not known yet, or they may differ
+  std::string_view line_;
+  std::size_t steps_ = 0;            // of the row
+  std::vector<float> by_dimension_;  // channels × steps
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> open_ts(std::unique_ptr<ByteSource> source, const std::string& file,
+                                const ReaderOptions& options) {
+  return std::make_unique<TsReader>(std::move(source), file, options);
+}
+
+}  // namespace dba::data

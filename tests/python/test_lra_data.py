@@ -1,0 +1,94 @@
+"""The program with data of the Long-Range Arena: generated pictures, parts of a file, caches without their source."""
+
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DBA = pathlib.Path(os.environ.get("DBA_PROGRAM", ROOT / "build" / "release" / "bin" / "dba"))
+CONFIG = """
+device: cpu
+threads: 1
+data:
+  train: {file}@0-80%
+  validation: {file}@80-90%
+  test: {file}@90-100%
+  tokeniser: integer
+  integers: 256
+  cls: true
+  max_length: 1024
+batch: {{size: 8}}
+model: {{d: 16, heads: 2, layers: 1, d_ffn: 16, d_p: 4, d_in: 8}}
+schedule: {{name: constant, warmup: 0}}
+train: {{updates: 3, log_every: 1}}
+"""
+
+
+def dba(*arguments, check=True):
+    result = subprocess.run([DBA, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    if check:
+        assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """240 pictures of the easy set as records, and a configuration that divides them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    out = folder / "pathfinder32"
+    dba("generate", "pathfinder", "--out", out, "--count", 240, "--difficulty", "easy", "--sheet", folder / "sheet.png",
+        "--quiet")
+    config = folder / "config.yaml"
+    config.write_text(CONFIG.format(file=out.with_suffix(".bin")))
+    return config
+
+
+def test_generated_pictures_and_their_sheet(pictures):
+    records = (pictures.parent / "pathfinder32.bin").read_bytes()
+    assert len(records) == 240 * 1025
+    assert 80 < sum(records[::1025]) < 160, "labels are about as often 0 as 1"
+    assert (pictures.parent / "sheet.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_check_reports_the_parts_of_a_configuration(pictures):
+    described = json.loads(dba("data", "check", pictures, "--json").stdout)
+    assert [(file["part"], file["records"]) for file in described["files"]] == [("train", 192), ("validation", 24),
+                                                                             ("test", 24)]
+    digest = hashlib.sha256((pictures.parent / "pathfinder32.bin").read_bytes()).hexdigest()
+    assert {file["sha256"] for file in described["files"]} == {digest}
+    result = dba("data", "check", pictures.parent / "pathfinder32.bin@90-101%", check=False)
+    assert result.returncode != 0 and "100%" in result.stderr
+
+
+def test_training_from_caches_is_training_from_their_source(pictures, tmp_path):
+    caches = tmp_path / "caches"
+    written = dba("data", "cache", pictures, "--out", caches).stdout
+    assert "192 examples" in written and f"--set data.test={caches}/test.cache" in written
+    assert (caches / "train.cache").stat().st_size < 192 * 1100
+    dba("train", "--config", pictures, "--run", tmp_path / "source")
+    source = pictures.parent / "pathfinder32.bin"
+    hidden = source.rename(source.with_suffix(".hidden"))
+    try:
+        parts = [f"data.{part}={caches}/{part}.cache" for part in ("train", "validation", "test")]
+        dba("train", "--config", pictures, "--run", tmp_path / "cached", *[w for p in parts for w in ("--set", p)])
+    finally:
+        hidden.rename(source)
+    assert (tmp_path / "cached/metrics.jsonl").read_text() == (tmp_path / "source/metrics.jsonl").read_text()
+    result = dba("train", "--config", pictures, "--run", tmp_path / "other", "--set", parts[0], "--set",
+                 "data.cls=false", check=False)
+    assert result.returncode == 1 and "was made with cls true" in result.stderr
+
+
+def test_a_packed_file_and_shared_records_are_answered_with_a_sentence(pictures, tmp_path):
+    packed = tmp_path / "data.bin"
+    packed.write_bytes(b"\xfd7zXZ\x00 and so on")
+    result = dba("train", "--config", pictures, "--run", tmp_path / "run", "--set", f"data.train={packed}", check=False)
+    assert result.returncode == 1 and "unpack it first" in result.stderr
+    source = pictures.parent / "pathfinder32.bin"
+    result = dba("train", "--config", pictures, "--run", tmp_path / "run", "--set", f"data.test={source}@70-100%",
+                 check=False)
+    assert result.returncode != 0 and "share records" in result.stderr
