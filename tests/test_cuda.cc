@@ -7,7 +7,10 @@
 #include "dba/train/metrics.h"
 #include "dba/train/model.h"
 #include "dba/train/optimiser.h"
+#include "nn/symbol_embedding.h"
+#include "support/small_sets.h"
 #include "train/autocast_step.h"
+#include "train/training_step.h"
 #ifdef DBA_TEST_WITH_CUDA_HEADERS
 #include <c10/cuda/CUDAFunctions.h>
 #endif
@@ -175,6 +178,85 @@ TEST_F(OnGpu, ATrainingStepNeverWaitsForTheDevice) {
   }
 }
 #endif
+
+/// Weights and sums of the log after some updates in bfloat16 with dropout, from data on the GPU.
+std::vector<at::Tensor> train_on_gpu(const std::string& optimiser_name, bool recorded, bool equal_lengths) {
+  const at::Device gpu(at::kCUDA, 0);
+  const dba::train::testing_sets::SmallSet small(dba::data::Kind::tokens);
+  auto plan = small.plan(0.2);
+  plan.config.precision = "bfloat16";
+  plan.config.optimiser.name = optimiser_name;
+  torch::manual_seed(1);
+  dba::train::Model model(plan);
+  model.module().to(gpu);
+  dba::train::Parameters parameters;
+  for (const auto& parameter : model.module().named_parameters()) {
+    parameters.emplace_back(parameter.key(), parameter.value());
+  }
+  const auto optimiser = dba::train::make_optimiser(plan.config.optimiser, parameters);
+  dba::train::Window window(gpu);
+  const auto first_bad = torch::full({}, -1, torch::dtype(at::kLong).device(gpu));
+  const dba::train::ResidentSet set(small.set(), nullptr, gpu, dba::train::Rows::rounded);
+  const auto recorder = dba::train::make_step_recorder();
+  dba::train::TrainingStep step(plan.config, model, *optimiser, window, {}, first_bad, gpu);
+  std::string refusal;
+  if (recorded) {
+    step.record_with(*recorder, [&](const std::string& reason) { refusal = reason; });
+  }
+  const auto stream = recorder->own_stream();
+  int64_t update = 0;
+  for (int round = 0; round < 12; ++round) {
+    for (const auto& batch : small.batches()) {
+      if (equal_lengths == (batch == small.batches().back())) {
+        ++update;
+        step.run(std::span(&batch, 1), set, update, 1e-2 / static_cast<double>(update));
+      }
+    }
+  }
+  EXPECT_EQ(refusal, "");
+  EXPECT_EQ(step.repeated() > 0, recorded);
+  std::vector<at::Tensor> results{window.loss, window.right, window.examples, first_bad};
+  for (const auto& [name, parameter] : parameters) {
+    results.push_back(parameter.detach());
+  }
+  for (auto& result : results) {
+    result = result.cpu();
+  }
+  return results;
+}
+
+TEST_F(OnGpu, RecordedTrainingStepsGiveTheBitsOfStepsThatRunOneByOne) {
+  if (!dba::train::make_step_recorder()) {
+    GTEST_SKIP() << "needs a build with CUDA";
+  }
+  for (const auto* optimiser : {"adamw", "radam", "sgd"}) {
+    for (const bool equal_lengths : {true, false}) {
+      const auto plain = train_on_gpu(optimiser, /*recorded=*/false, equal_lengths);
+      const auto recorded = train_on_gpu(optimiser, /*recorded=*/true, equal_lengths);
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_TRUE(torch::equal(plain[i], recorded[i])) << optimiser << ", tensor " << i;
+      }
+    }
+  }
+}
+
+TEST_F(OnGpu, GradientsOfSymbolsAreTheSumsOfTheirRows) {
+  const auto symbols = torch::randint(30, {3 * 4096 + 5}).clamp_min(20);
+  const auto direction = torch::randn({symbols.size(0), 16}).to(at::kBFloat16);
+  const auto exact = torch::zeros({30, 16}, at::kDouble).index_add_(0, symbols, direction.to(at::kDouble));
+  const auto error = [&](auto embed) {
+    auto weight = torch::randn({30, 16}).cuda().requires_grad_();
+    const dba::train::AutocastStep autocast(at::kCUDA, true);
+    const auto rows = embed(weight, symbols.cuda());
+    EXPECT_EQ(rows.scalar_type(), at::kBFloat16);
+    rows.backward(direction.cuda());
+    EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
+    return relative_error(weight.grad(), exact);
+  };
+  const auto plain = error(
+      [](const at::Tensor& weight, const at::Tensor& all) { return torch::embedding(weight.to(at::kBFloat16), all); });
+  EXPECT_LE(error(dba::embed_symbols), plain);
+}
 
 TEST_F(OnGpu, BoundsAreCheckedInDebugMode) {
   dba::set_debug_checks(true);

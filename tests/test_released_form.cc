@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "dba/nn/classifier.h"
 #include "dba/nn/dba_attention.h"
 #include "support/cases.h"
 #include "support/comparison.h"
 #include "support/module_weights.h"
+#include "support/released_by_hand.h"
 
 /// DBAttention in form `released` against the equations of the authors' code.
 namespace dba::test {
@@ -124,6 +126,45 @@ TEST(ReleasedFormModule, ResidualSlotsAreNormalised) {
   expect_same_function({{"z", output.z}},
                        {layer_norm_as_defined(z + expected.c, module->z_norm->weight, module->z_norm->bias)},
                        {{"x", x}, {"z", z}});
+}
+
+// The whole classifier of the time-series experiments: Z into the first layer, C instead of it into the second, the
+// LayerNorm before reconstruction, padding that only the compression is told of, zeroed rows in front of the head.
+TEST(ReleasedFormModule, TheClassifierEqualsATranscriptionInNumbersWithWeightsWrittenByHand) {
+  constexpr int64_t d = 8, heads = 2, d_p = 3, d_in = 6, layers = 2, longest = 5;
+  const auto attention =
+      DBAttentionOptions(d, heads).d_p(d_p).d_in(d_in).form(Form::released).z_update(ZUpdate::replace);
+  const auto encoder = EncoderOptions(EncoderLayerOptions(d, heads, 10).attention_options(attention), layers);
+  Classifier model(ClassifierOptions(encoder, 3)
+                       .features(2)
+                       .scale_features(true)
+                       .max_length(longest)
+                       .embedding_norm(false)
+                       .output_activation(true)
+                       .pooling(Pool::flatten));
+  model->to(at::kDouble);
+  SeriesClassifierByHand by_hand{d, heads, d_p, d_in, layers, longest, {}};
+  const torch::NoGradGuard no_grad;
+  size_t k = 0;
+  for (const auto& parameter : model->named_parameters()) {
+    const bool norm = parameter.key().find("norm.weight") != std::string::npos;
+    Numbers values(static_cast<size_t>(parameter.value().numel()));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = weight_by_hand(k, i) + (norm ? 1.0 : 0.0);
+    parameter.value().copy_(torch::tensor(values, at::kDouble).view_as(parameter.value()));
+    by_hand.weights[parameter.key()] = values;
+    ++k;
+  }
+  const std::vector<Table> series = {{{0.5, -1.0}, {0.25, 2.0}, {-1.5, 0.75}, {1.0, 1.0}, {0.0, -0.5}},
+                                     {{2.0, 0.5}, {-0.75, 0.0}, {1.25, -2.0}}};
+  const PackedBatch batch({5, 3});
+  std::vector<at::Tensor> rows;
+  for (const Table& one : series)
+    for (const Numbers& step : one)
+      rows.push_back(torch::tensor(step, at::kDouble));
+  const at::Tensor logits = model(at::stack(rows), batch.sequences);
+  for (size_t b = 0; b < series.size(); ++b)
+    EXPECT_TRUE(close(logits[static_cast<int64_t>(b)], torch::tensor(by_hand.logits(series[b]), at::kDouble))) << b;
 }
 
 }  // namespace

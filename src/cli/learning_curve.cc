@@ -22,9 +22,12 @@ std::vector<Point> read(const std::filesystem::path& metrics) {
   std::ifstream file(metrics);
   for (std::string line; std::getline(file, line);) {
     const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (entry.is_object() && entry.contains("accuracy") && entry.contains("step")) {
-      points.push_back({entry["step"].get<double>(), entry["accuracy"].get<double>(),
-                        entry.value("part", std::string()) == "validation"});
+    if (!entry.is_object() || !entry.contains("accuracy") || !entry.contains("step")) {
+      continue;
+    }
+    const auto part = entry.value("part", std::string());
+    if (part == "train" || part == "validation") {
+      points.push_back({entry["step"].get<double>(), entry["accuracy"].get<double>(), part == "validation"});
     }
   }
   return points;

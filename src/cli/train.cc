@@ -19,6 +19,9 @@
 namespace dba::cli {
 namespace {
 
+/// Where neither a file nor --set says how long to train; the best epoch is kept in any case.
+constexpr std::int64_t kEpochsOfOwnData = 100;
+
 struct Arguments {
   std::string config;
   std::vector<std::string> overrides;
@@ -26,6 +29,8 @@ struct Arguments {
   std::string resume;
   std::string init_from;
   bool new_head = false;
+  double minutes = 0;
+  std::int64_t profile = 0;
   bool print_config = false;
   bool quiet = false;
   bool json = false;
@@ -43,12 +48,25 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
               static_cast<long long>(report.at("best_update").get<std::int64_t>()),
               report.at("model_chosen_on").get<std::string>().c_str(),
               report.at("protocol").get<std::string>().c_str());
-  line("validation");
-  if (report.contains("test")) {
-    line("test");
+  for (const char* part : {"validation", "test"}) {
+    if (report.contains(part)) {
+      line(part);
+    }
   }
-  std::printf("%.0f seconds, %.2f %% of them waiting for data\n", report.at("seconds").get<double>(),
-              100 * report.at("share_of_time_waiting_for_data").get<double>());
+  if (const auto protocols = report.value("protocols", nlohmann::json::object()); protocols.size() > 1) {
+    std::puts("test accuracy of this run under each protocol:");
+    for (const auto& [protocol, metrics] : protocols.items()) {
+      std::printf("  %-13s %.4f (update %lld)\n", protocol.c_str(), metrics.at("accuracy").get<double>(),
+                  static_cast<long long>(metrics.at("update").get<std::int64_t>()));
+    }
+  }
+  const auto share = [&](const char* part) { return 100 * report.at("share_of_time").at(part).get<double>(); };
+  std::printf(
+      "%.0f seconds, %.2f ms an update (%lld of them from graphs); %.1f %% updates, %.1f %% waiting for data, "
+      "%.1f %% evaluations, %.1f %% checkpoints\n",
+      report.at("seconds").get<double>(), 1e3 * report.at("seconds_per_update").get<double>(),
+      static_cast<long long>(report.at("updates_from_graphs").get<std::int64_t>()), share("updates"), share("data"),
+      share("evaluations"), share("checkpoints"));
   std::fputs(draw_learning_curve(folder / "metrics.jsonl").c_str(), stdout);
   std::printf("everything is in %s\n", folder.string().c_str());
 }
@@ -78,6 +96,9 @@ void train(const Arguments& arguments) {
     std::cout << config::to_yaml(config, config::Comments::documented);
     return;
   }
+  if (source.empty() && config.train.updates == 0 && config.train.epochs == 0) {
+    config.train.epochs = kEpochsOfOwnData;
+  }
   config::check_config(config, source.empty() ? "the settings" : source);
   if (!resume && arguments.run.empty()) {
     throw CLI::RequiredError("--run");
@@ -85,12 +106,17 @@ void train(const Arguments& arguments) {
   auto folder = resume ? run::RunFolder::resume(arguments.resume) : run::RunFolder::create(arguments.run);
   train::TrainOptions options;
   options.resume = resume;
+  options.seconds = 60 * arguments.minutes;
+  options.profile = arguments.profile;
   options.progress.quiet = arguments.quiet;
   options.version = build().version;
   options.commit = build().commit;
   const auto result = train::train(config, folder, options);
   if (result.signal != 0) {
     throw ExitStatus{run::StopSignals::exit_code(result.signal)};
+  }
+  if (result.out_of_time) {
+    throw ExitStatus{run::kTimeIsOver};
   }
   if (arguments.json) {
     std::cout << result.report;
@@ -107,11 +133,12 @@ void add_train(CLI::App& app) {
       "Examples:\n"
       "  dba train --config configs/quickstart.yaml --run runs/first\n"
       "  dba train --run runs/reviews --set data.train=reviews.jsonl --set train.epochs=3\n"
+      "  dba train --run runs/gestures --set data.train=X_TRAIN.ts --set data.test=X_TEST.ts    for 100 epochs\n"
       "  dba train --resume runs/first          go on after a stop, bit by bit as if there had been none\n"
       "  dba train --config mine.yaml --run runs/tuned --init-from runs/first --new-head\n"
       "  dba train --print-config               every key, its meaning and its default\n"
       "SIGINT and SIGTERM finish the update, save and end with status 130 and 143.\n"
-      "Exit status: 0 done, 1 failed, 2 wrong usage.");
+      "Exit status: 0 done, 1 failed, 2 wrong usage, 3 stopped by --minutes and to be resumed.");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("--config", arguments->config, "YAML file; keys that it leaves out keep their defaults");
   command->add_option("--set", arguments->overrides, "a.b=value, over what the file says; may be repeated")
@@ -120,6 +147,10 @@ void add_train(CLI::App& app) {
   command->add_option("--resume", arguments->resume, "folder of a run that stopped");
   command->add_option("--init-from", arguments->init_from, "a trained run or model whose weights are the first ones");
   command->add_flag("--new-head", arguments->new_head, "with --init-from: learn a new head, for other classes");
+  command->add_option("--minutes", arguments->minutes, "save and stop after so much time; go on with --resume")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--profile", arguments->profile, "on a GPU: tell where the time of so many updates goes")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--print-config", arguments->print_config, "show the configuration and do nothing");
   command->add_flag("--quiet", arguments->quiet, "say nothing but errors");
   command->add_flag("--json", arguments->json, "print the report as JSON");

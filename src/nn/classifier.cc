@@ -3,6 +3,7 @@
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
 
+#include "dba/residual_norm.h"
 #include "nn/rows.h"
 
 namespace dba {
@@ -54,7 +55,8 @@ at::Tensor BackboneImpl::forward(const at::Tensor& input, const std::optional<Se
     x = positions(x, sequences);
   }
   if (embedding_norm) {
-    x = embedding_norm(x);
+    // The fused operator: ATen's takes a thread block for every row, however narrow.
+    x = ops::layer_norm(x, {embedding_norm->weight, embedding_norm->bias, embedding_norm->options.eps()});
   }
   x = encoder(at::dropout(x, options.embedding_dropout(), is_training()), sequences);
   if (options.output_activation()) {

@@ -1,12 +1,12 @@
 #include "dba/nn/embedding.h"
 
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <torch/nn/init.h>
 
 #include <cmath>
 
 #include "nn/rows.h"
+#include "nn/symbol_embedding.h"
 #include "ops/checks.h"
 
 namespace dba {
@@ -43,7 +43,7 @@ at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& tokens, const Sequences
                 "dba::TokenEmbedding::forward: tokens must lie in [0, ", options.vocabulary(), "), got ",
                 smallest < 0 ? smallest : largest, "; enlarge `vocabulary` or map unknown symbols to one of it");
   }
-  return at::embedding(weight, real);
+  return embed_symbols(weight, real);
 }
 
 FeatureEmbeddingImpl::FeatureEmbeddingImpl(FeatureEmbeddingOptions options_) : options(std::move(options_)) {

@@ -72,17 +72,26 @@ at::Tensor PositionEmbeddingImpl::forward(const at::Tensor& x, const Sequences& 
   if (options.kind() == Position::none) {
     return rows;
   }
-  const auto position = sequences.position_of_row();
+  // Sequences of one length share their positions: the gradient is then a plain sum over the batch.
+  const bool one_length = sequences.consecutive && sequences.padded_length > 0;
+  const auto add = [&](const at::Tensor& embedded) {
+    return (one_length ? rows.view({-1, sequences.padded_length, options.d()}) + embedded : rows + embedded)
+        .view({sequences.rows, options.d()});
+  };
+  const auto position =
+      one_length ? at::arange(sequences.padded_length, sequences.begin.options()) : sequences.position_of_row();
   if (options.kind() == Position::sinusoidal) {
-    return rows + sinusoids(position, options.d(), rows.scalar_type()).to(rows.scalar_type());
+    return add(sinusoids(position, options.d(), rows.scalar_type()).to(rows.scalar_type()));
   }
-  if (ops::values_can_be_checked(position) && sequences.count() > 0) {
-    const auto longest = sequences.lengths().max().item<int64_t>();
+  if (one_length || (ops::values_can_be_checked(position) && sequences.count() > 0)) {
+    const auto longest = one_length ? sequences.padded_length : sequences.lengths().max().item<int64_t>();
     TORCH_CHECK(longest <= options.max_length(), "dba::PositionEmbedding::forward: sequences must have at most ",
                 options.max_length(), " tokens (max_length), got ", longest,
                 "; cut the sequences, enlarge max_length or use sinusoidal positions");
   }
-  return rows + at::embedding(weight, position.clamp_max(options.max_length() - 1));
+  const auto table = weight.to(rows.scalar_type());
+  return add(one_length ? table.narrow(0, 0, sequences.padded_length)
+                        : at::embedding(table, position.clamp_max(options.max_length() - 1)));
 }
 
 }  // namespace dba

@@ -47,32 +47,37 @@ class Packer {
     symbols_.insert(symbols_.end(), symbols.begin(), symbols.end());
     close(std::ssize(symbols));
   }
+  void add(const data::SymbolSpan& symbols) {
+    const auto before = symbols_.size();
+    symbols_.resize(before + symbols.size());
+    symbols.copy(symbols_.data() + before);
+    close(static_cast<std::int64_t>(symbols.size()));
+  }
   void add(std::span<const float> values) {
     values_.insert(values_.end(), values.begin(), values.end());
     close(std::ssize(values) / static_cast<std::int64_t>(channels_));
   }
   Sequences sequences() const {
     const auto bounds = torch::tensor(bounds_, at::kLong);
-    return Sequences::packed(bounds, bounds_.back(), longest_);
+    auto sequences = Sequences::packed(bounds, bounds_.back(), longest_);
+    if (longest_ > 0 && shortest_ == longest_) {
+      sequences.padded_length = longest_;
+    }
+    return sequences;
   }
   at::Tensor symbols() const {
     return torch::tensor(symbols_, at::kLong);
   }
   at::Tensor values(const data::ChannelStatistics* standardise) const {
-    auto values = torch::tensor(values_, at::kFloat).view({-1, static_cast<std::int64_t>(channels_)});
-    if (standardise == nullptr) {
-      return values;
-    }
-    const auto mean = torch::tensor(standardise->mean, at::kDouble);
-    const auto deviation = torch::tensor(standardise->deviation, at::kDouble);
-    const auto divisor = torch::where(deviation > 0, deviation, torch::ones_like(deviation));
-    return ((values.to(at::kDouble) - mean) / divisor).to(at::kFloat);
+    return standardised(torch::tensor(values_, at::kFloat).view({-1, static_cast<std::int64_t>(channels_)}),
+                        standardise);
   }
 
  private:
   void close(std::int64_t length) {
     bounds_.push_back(bounds_.back() + length);
     longest_ = std::max(longest_, length);
+    shortest_ = std::min(shortest_, length);
   }
 
   std::size_t channels_;
@@ -80,6 +85,7 @@ class Packer {
   std::vector<float> values_;
   std::vector<std::int64_t> bounds_{0};
   std::int64_t longest_ = 0;
+  std::int64_t shortest_ = std::numeric_limits<std::int64_t>::max();
 };
 
 template <class Get>
@@ -89,12 +95,12 @@ Batch pack(std::size_t count, const data::Encoding& encoding, const data::Channe
   for (std::size_t i = 0; i < count; ++i) {
     const auto& example = get(i);
     if (encoding.kind == data::Kind::series) {
-      first.add(std::span<const float>(example.values));
+      first.add(example.values);
     } else {
-      first.add(std::span<const std::int32_t>(example.first));
+      first.add(example.first);
     }
     if (encoding.kind == data::Kind::pairs) {
-      second.add(std::span<const std::int32_t>(example.second));
+      second.add(example.second);
     }
     labels.push_back(example.label);
   }
@@ -159,6 +165,16 @@ Batch Batch::to(at::Device device) const {
 
 Batch Batch::pinned() const {
   return changed(*this, [](const at::Tensor& tensor) { return tensor.pin_memory(); });
+}
+
+at::Tensor standardised(const at::Tensor& values, const data::ChannelStatistics* statistics) {
+  if (statistics == nullptr) {
+    return values;
+  }
+  const auto mean = torch::tensor(statistics->mean, at::kDouble);
+  const auto deviation = torch::tensor(statistics->deviation, at::kDouble);
+  const auto divisor = torch::where(deviation > 0, deviation, torch::ones_like(deviation));
+  return ((values.to(at::kDouble) - mean) / divisor).to(at::kFloat);
 }
 
 Batch collate(const data::CachedSet& set, std::span<const std::size_t> examples,

@@ -6,6 +6,7 @@
 
 #include "train/autocast_step.h"
 #include "train/prefetch.h"
+#include "train/resident_set.h"
 
 namespace dba::train {
 
@@ -21,22 +22,45 @@ std::vector<std::size_t> all_examples(const data::CachedSet& set) {
   return examples;
 }
 
+namespace {
+
+/// Without gradients the streaming passes have room for more.
+config::BatchConfig evaluation_batch(const config::TrainConfig& config, at::Device device) {
+  constexpr std::int64_t kTimes = 8;
+  auto batch = config.batch;
+  if (rows_for(config.model, device) == Rows::rounded) {
+    batch.size *= kTimes;
+    batch.tokens *= kTimes;
+  }
+  return batch;
+}
+
+}  // namespace
+
 Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::size_t> examples, at::Device device,
-                 const std::function<void(std::size_t)>& done) {
+                 const std::function<void(std::size_t)>& done, const ResidentSet* on_device) {
   const torch::NoGradGuard no_grad;
   const auto& config = model.plan().config;
+  const auto* const statistics = model.plan().statistics();
   const bool was_training = model.module().is_training();
   model.module().eval();
   const auto lengths = set.lengths();
-  const auto batches = plan_in_order(examples, lengths, config.batch);
+  const auto batches = plan_in_order(examples, lengths, evaluation_batch(config, device));
+  std::optional<ResidentSet> own;
+  if (on_device == nullptr && belongs_on(device, set, config.batch.on_device)) {
+    on_device = &own.emplace(set, statistics, device, rows_for(config.model, device));
+  }
+  std::optional<Prefetcher> prefetcher;
+  if (on_device == nullptr) {
+    prefetcher.emplace(0, batches.size(), static_cast<std::size_t>(config.batch.prefetch),
+                       [&](std::size_t i) { return collate(set, batches[i], statistics); });
+  }
   MetricCounter counter(static_cast<std::int64_t>(model.plan().encoding.labels.size()), device);
-  Prefetcher prefetcher(0, batches.size(), static_cast<std::size_t>(config.batch.prefetch),
-                        [&](std::size_t i) { return collate(set, batches[i], model.plan().statistics()); });
   std::size_t count = 0;
-  while (const auto batch = prefetcher.next()) {
-    const auto on_device = batch->to(device);
-    counter.add(infer(model, on_device, device), on_device.labels);
-    count += static_cast<std::size_t>(batch->count());
+  for (const auto& numbers : batches) {
+    const auto batch = on_device != nullptr ? on_device->batch(numbers) : prefetcher->next()->to(device);
+    counter.add(infer(model, batch, device), batch.labels);
+    count += numbers.size();
     if (done) {
       done(count);
     }
@@ -64,6 +88,8 @@ data::ReaderOptions reader_options(const config::DataConfig& data) {
     options.text2 = data.second_text_column;
   }
   options.label = data.label_column;
+  options.case_column = data.case_column;
+  options.time_column = data.time_column;
   return options;
 }
 

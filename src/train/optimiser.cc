@@ -42,6 +42,24 @@ class Adam : public Optimiser {
     at::_foreach_addcdiv_(group.parameters, group.states[0], denominator, -lr / (1.0 - std::pow(beta1, t)));
   }
 
+  std::vector<double> numbers(double lr, double t) const override {
+    return {lr, t};
+  }
+  void apply(Group& group, const Tensor& numbers) override {
+    const auto [beta1, beta2] = config_.betas;
+    const std::vector<Tensor> t(group.parameters.size(), numbers.select(0, 1));
+    const auto fused = [&](auto function) {
+      function(group.parameters, group.gradients, group.states[0], group.states[1], TensorList(), t,
+               numbers.select(0, 0), beta1, beta2, config_.weight_decay, config_.eps, /*amsgrad=*/false,
+               /*maximize=*/false, std::nullopt, std::nullopt);
+    };
+    if (decoupled_) {
+      fused(at::_ops::_fused_adamw__tensor_lr::call);
+    } else {
+      fused(at::_ops::_fused_adam__tensor_lr::call);
+    }
+  }
+
   void update_moments(Group& group, double weight_decay) {
     const auto [beta1, beta2] = config_.betas;
     const auto gradients = with_decay(group.gradients, group.parameters, weight_decay);
@@ -64,20 +82,54 @@ class RAdam : public Adam {
   void apply(Group& group, double lr, double t) override {
     decay_decoupled(group.parameters, lr, config_.weight_decay);
     update_moments(group, 0.0);
+    const auto [factor, rectified] = factor_of(lr, t);
+    if (!rectified) {
+      at::_foreach_add_(group.parameters, group.states[0], factor);
+      return;
+    }
+    at::_foreach_addcdiv_(group.parameters, group.states[0], denominator(group), factor);
+  }
+
+  std::vector<double> numbers(double lr, double t) const override {
+    return {1.0 - lr * config_.weight_decay, factor_of(lr, t).first};
+  }
+  void apply(Group& group, const Tensor& numbers) override {
+    if (config_.weight_decay != 0) {
+      at::_foreach_mul_(group.parameters, numbers.select(0, 0));
+    }
+    update_moments(group, 0.0);
+    auto change = factor_of(1.0, static_cast<double>(updates())).second
+                      ? at::_foreach_div(group.states[0], denominator(group))
+                      : at::_foreach_mul(group.states[0], 1.0);
+    at::_foreach_mul_(change, numbers.select(0, 1));
+    at::_foreach_add_(group.parameters, change);
+  }
+
+  bool settled() const override {
+    return factor_of(1.0, static_cast<double>(updates() + 1)).second;
+  }
+
+ private:
+  /// What the first moment, or its quotient with the root of the second one, is multiplied by, and whether it is the
+  /// quotient: from the update on at which ρ_t reaches 5.
+  std::pair<double, bool> factor_of(double lr, double t) const {
     const auto [beta1, beta2] = config_.betas;
     const auto beta2_t = std::pow(beta2, t);
     const auto rho_inf = 2.0 / (1.0 - beta2) - 1.0;
     const auto rho = rho_inf - 2.0 * t * beta2_t / (1.0 - beta2_t);
     const auto first = lr / (1.0 - std::pow(beta1, t));
     if (rho < 5.0) {
-      at::_foreach_add_(group.parameters, group.states[0], -first);
-      return;
+      return {-first, false};
     }
     const auto rectified =
         std::sqrt((1.0 - beta2_t) * (rho - 4.0) * (rho - 2.0) * rho_inf / ((rho_inf - 4.0) * (rho_inf - 2.0) * rho));
-    auto denominator = at::_foreach_sqrt(group.states[1]);
-    at::_foreach_add_(denominator, config_.eps);
-    at::_foreach_addcdiv_(group.parameters, group.states[0], denominator, -first * rectified);
+    return {-first * rectified, true};
+  }
+
+  std::vector<Tensor> denominator(const Group& group) const {
+    auto root = at::_foreach_sqrt(group.states[1]);
+    at::_foreach_add_(root, config_.eps);
+    return root;
   }
 };
 
@@ -96,6 +148,16 @@ class Sgd : public Optimiser {
     at::_foreach_add_(group.parameters, group.states[0], -lr);
   }
 
+  std::vector<double> numbers(double lr, double /*t*/) const override {
+    return {-lr};
+  }
+  void apply(Group& group, const Tensor& numbers) override {
+    const auto gradients = with_decay(group.gradients, group.parameters, weight_decay_);
+    at::_foreach_mul_(group.states[0], momentum_);
+    at::_foreach_add_(group.states[0], gradients);
+    at::_foreach_add_(group.parameters, at::_foreach_mul(group.states[0], numbers.select(0, 0)));
+  }
+
  private:
   double momentum_, weight_decay_;
 };
@@ -111,9 +173,7 @@ void Optimiser::add_state(const std::string& name) {
   }
 }
 
-void Optimiser::step(double lr) {
-  const torch::NoGradGuard no_grad;
-  ++updates_;
+Optimiser::Group Optimiser::group() const {
   Group group;
   group.states.resize(states_per_parameter_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -127,8 +187,31 @@ void Optimiser::step(double lr) {
       group.states[k].push_back(state_[k * parameters_.size() + i].second);
     }
   }
-  if (!group.parameters.empty()) {
-    apply(group, lr, static_cast<double>(updates_));
+  return group;
+}
+
+void Optimiser::step(double lr) {
+  const torch::NoGradGuard no_grad;
+  const auto on_gpu = !parameters_.empty() && parameters_.front().second.is_cuda();
+  if (on_gpu) {
+    const auto numbers = torch::tensor(next_numbers(lr), at::kDouble).pin_memory();
+    return step(numbers.to(parameters_.front().second.device(), /*non_blocking=*/true));
+  }
+  ++updates_;
+  if (auto all = group(); !all.parameters.empty()) {
+    apply(all, lr, static_cast<double>(updates_));
+  }
+}
+
+std::vector<double> Optimiser::next_numbers(double lr) {
+  ++updates_;
+  return numbers(lr, static_cast<double>(updates_));
+}
+
+void Optimiser::step(const Tensor& numbers) {
+  const torch::NoGradGuard no_grad;
+  if (auto all = group(); !all.parameters.empty()) {
+    apply(all, numbers.to(at::kFloat));
   }
 }
 

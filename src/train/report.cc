@@ -9,9 +9,11 @@ namespace dba::train {
 
 std::string report_json(const RunSummary& summary, const Model& best) {
   const auto& config = *summary.config;
+  const auto share = [&](double seconds) { return summary.seconds > 0 ? seconds / summary.seconds : 0.0; };
+  const auto stepping = summary.seconds - summary.waited - summary.evaluating - summary.saving;
   nlohmann::ordered_json report{
       {"protocol", config.protocol},
-      {"model_chosen_on", summary.validation_source},
+      {"model_chosen_on", summary.chosen_on},
       {"seed", config.seed},
       {"version", summary.version},
       {"commit", summary.commit},
@@ -29,25 +31,36 @@ std::string report_json(const RunSummary& summary, const Model& best) {
       {"best_update", summary.best_update},
       {"stopped_early", summary.stopped_early},
       {"seconds", summary.seconds},
-      {"share_of_time_waiting_for_data", summary.seconds > 0 ? summary.waited / summary.seconds : 0.0},
-      {"classes", best.plan().encoding.labels.names()},
-      {"validation", as_json(summary.validation)}};
+      {"share_of_time_waiting_for_data", share(summary.waited)},
+      {"seconds_per_update", summary.updates > 0 ? stepping / static_cast<double>(summary.updates) : 0.0},
+      {"share_of_time",
+       {{"updates", share(stepping)},
+        {"data", share(summary.waited)},
+        {"evaluations", share(summary.evaluating)},
+        {"checkpoints", share(summary.saving)}}},
+      {"updates_from_graphs", summary.repeated},
+      {"classes", best.plan().encoding.labels.names()}};
+  if (summary.validation) {
+    report["validation"] = as_json(*summary.validation);
+  }
   // What was cut or put right on the way, file by file.
   const auto repairs = [&report](const char* file, const data::SetStatistics& statistics) {
     report["repairs"][file] = {{"sequences_cut", statistics.cut},
                                {"missing_values_interpolated", statistics.repairs.missing_values},
+                               {"channels_without_values", statistics.repairs.empty_channels},
                                {"empty_sequences", statistics.empty}};
   };
   repairs("training", summary.training_statistics);
+  if (const auto* channels = best.plan().statistics()) {
+    report["repairs"]["training"]["constant_channels"] = channels->constant();
+  }
   if (summary.validation_statistics) {
     repairs("validation", *summary.validation_statistics);
   }
   if (summary.test) {
     report["test"] = as_json(*summary.test);
     repairs("test", *summary.test_statistics);
-  }
-  if (!summary.test_error.empty()) {
-    report["test_error"] = summary.test_error;
+    report["protocols"] = summary.protocols;
   }
   return report.dump(2) + "\n";
 }

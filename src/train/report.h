@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -17,15 +18,20 @@ struct RunSummary {
   std::int64_t best_update = 0;
   bool stopped_early = false;
   double seconds = 0;
-  double waited = 0;  ///< seconds in which training waited for data
+  double waited = 0;          ///< seconds in which training waited for data
+  double evaluating = 0;      ///< seconds of evaluations during training
+  double saving = 0;          ///< seconds of checkpoints
+  std::int64_t repeated = 0;  ///< updates of this call that were repeated from a recorded graph
   std::size_t train_examples = 0;
-  std::string validation_source;
+  std::string chosen_on;  ///< what chose the model
   data::SetStatistics training_statistics;
   std::optional<data::SetStatistics> validation_statistics;  ///< absent: held out of the training file
   std::optional<data::SetStatistics> test_statistics;
-  Metrics validation;
+  std::optional<Metrics> validation;
   std::optional<Metrics> test;
-  std::string test_error;  ///< why there is no test part
+  /// Protocol → update and metrics on the test set: that of the configuration and, where the test set was watched,
+  /// those that the same run allows.
+  nlohmann::ordered_json protocols;
 };
 
 /// report.json

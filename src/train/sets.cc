@@ -22,6 +22,7 @@ data::TokeniserOptions tokeniser_options(const config::DataConfig& data) {
   options.too_long = data::parse_too_long(data.too_long).value();
   options.min_count = static_cast<std::size_t>(data.min_count);
   options.max_words = static_cast<std::size_t>(data.max_vocabulary);
+  options.integers = static_cast<std::size_t>(data.integers);
   return options;
 }
 
@@ -68,6 +69,9 @@ std::string description(const std::string& name, const std::string& file, const 
   if (statistics.repairs.missing_values > 0) {
     text += ", " + std::to_string(statistics.repairs.missing_values) + " missing values interpolated";
   }
+  if (statistics.repairs.empty_channels > 0) {
+    text += ", " + std::to_string(statistics.repairs.empty_channels) + " channels without any value set to 0";
+  }
   return outcome.built ? text + " (read anew: " + outcome.reason + ")" : text;
 }
 
@@ -82,18 +86,25 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   source.file = data.train;
   source.reader = reader_options(data);
   source.tokeniser = tokeniser_options(data);
-  if (!data.test.empty()) {
-    data::make_reader(data.test, source.reader);
+  if (!data.test.empty() && !data::is_cache(data.test)) {
+    data::make_reader(data.test, source.reader);  // a wrong path is told before a large training file is read
   }
   std::optional<Inherited> inherited;
   if (!config.train.init_from.empty()) {
     inherited = inherit(config, folder, resume);
-    auto learned = data::learn_encoding(*data::make_reader(data.train, source.reader), source.tokeniser);
+    auto learned = data::is_cache(data.train)
+                       ? data::CachedSet::open(data.train).encoding()
+                       : data::learn_encoding(*data::make_reader(data.train, source.reader), source.tokeniser);
     learned.tokeniser = inherited->tokeniser;
     source.encoding = learned;
   }
   auto training = data::open_or_build(source, cache / "train.cache");
   say(description("training", data.train, training));
+  if (const auto constant = training.set.channel_statistics().constant(); !constant.empty()) {
+    say("training: " + std::to_string(constant.size()) + " of " + std::to_string(training.set.encoding().channels) +
+        " channels are constant, the first of them channel " + std::to_string(constant.front()) +
+        "; they tell nothing");
+  }
 
   ModelPlan plan;
   plan.config = config;
@@ -111,18 +122,20 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
     plan.standardise = training.set.channel_statistics();
   }
 
-  Sets sets{plan, std::move(training.set), {}, std::nullopt, {}, "", data.test, cache};
+  Sets sets{plan, std::move(training.set), {}, std::nullopt, {}, "", std::nullopt};
   const bool published = config.protocol == "as_published";
   const auto validation_file = published ? data.test : data.validation;
   if (!validation_file.empty()) {
     source.file = validation_file;
     source.encoding = plan.encoding;
-    auto outcome = data::open_or_build(source, cache / "validation.cache");
+    auto outcome = data::open_or_build(source, cache / (published ? "test.cache" : "validation.cache"));
     say(description("validation", validation_file, outcome));
     sets.validation = std::move(outcome.set);
     sets.validation_examples = all_examples(*sets.validation);
     sets.train_examples = all_examples(sets.train);
-    sets.validation_source = published ? "the test file, as published" : "the file " + validation_file;
+    sets.chosen_on = published ? "the test file, as published" : "the file " + validation_file;
+  } else if (data.validation_fraction == 0) {
+    sets.train_examples = all_examples(sets.train);
   } else {
     const auto labels = sets.train.labels();
     auto split = data::hold_out(labels, data.validation_fraction, static_cast<std::uint64_t>(config.seed));
@@ -133,11 +146,20 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
     }
     sets.train_examples = std::move(split.kept);
     sets.validation_examples = std::move(split.held_out);
-    sets.validation_source = "a part held out of the training file";
+    sets.chosen_on = "a part held out of the training file";
     say("validation: " + std::to_string(sets.validation_examples.size()) + " examples held out of the training file");
   }
   if (published) {
     say("protocol as_published: the model is chosen on the test file");
+  } else if (config.protocol == "last_epoch") {
+    sets.chosen_on = "nothing: the last model is kept";
+  }
+  if (!data.test.empty()) {
+    source.file = data.test;
+    source.encoding = plan.encoding;
+    auto outcome = data::open_or_build(source, cache / "test.cache");
+    say(description("test", data.test, outcome));
+    sets.test = std::move(outcome.set);
   }
   return sets;
 }

@@ -12,11 +12,15 @@
 #include "dba/run/signals.h"
 #include "dba/train/evaluate.h"
 #include "dba/train/schedule.h"
-#include "train/autocast_step.h"
+#include "ops/fused.h"
+#include "train/kernel_shares.h"
+#include "train/metrics_json.h"
 #include "train/prefetch.h"
 #include "train/report.h"
+#include "train/resident_set.h"
 #include "train/sets.h"
 #include "train/training_state.h"
+#include "train/training_step.h"
 
 namespace dba::train {
 namespace {
@@ -72,6 +76,8 @@ class Trainer {
     window_.emplace(device_);
     first_bad_ = torch::full({}, -1, torch::dtype(at::kLong).device(device_));
     set_class_weights();
+    step_.emplace(config_, *model_, *optimiser_, *window_, class_weights_, first_bad_, device_);
+    keep_on_device();
     batches_ = plan(0);
     // With a token budget the epochs differ a little in their number of batches; the first one's is the measure.
     const auto per_epoch = (std::ssize(batches_) + config.train.accumulate - 1) / config.train.accumulate;
@@ -91,8 +97,9 @@ class Trainer {
     progress_.emplace(position_.update, total_, options_.progress);
     started_ = now() - position_.seconds;
     last_checkpoint_ = now();
+    const auto stream = recorder_ ? recorder_->own_stream() : nullptr;
     if (!goes_on) {
-      checkpoint();
+      timed(position_.saving, [this] { checkpoint(); });
     }
     while (!over() && !out_of_patience()) {
       epoch();
@@ -100,15 +107,21 @@ class Trainer {
         checkpoint();
         progress_->message("stopped by a signal at update " + std::to_string(position_.update) +
                            "; go on with: dba train --resume " + folder_.path().string());
-        return {signal, ""};
+        return {signal, false, ""};
+      }
+      if (out_of_time() && !over() && !out_of_patience()) {
+        checkpoint();
+        progress_->message("the time is over at update " + std::to_string(position_.update) + " of " +
+                           std::to_string(total_) + "; go on with: dba train --resume " + folder_.path().string());
+        return {0, true, ""};
       }
     }
     if (position_.evaluated != position_.update) {
-      evaluate_now();
+      timed(position_.evaluating, [this] { evaluate_now(); });
     }
-    checkpoint();
+    timed(position_.saving, [this] { checkpoint(); });
     progress_->finish();
-    return {0, finish()};
+    return {0, false, finish()};
   }
 
  private:
@@ -161,36 +174,54 @@ class Trainer {
     return config_.train.patience > 0 && position_.stale >= config_.train.patience;
   }
 
+  bool out_of_time() const {
+    return options_.seconds > 0 && now() - called_ > options_.seconds;
+  }
+
+  bool interrupted() const {
+    return run::StopSignals::received() != 0 || out_of_time();
+  }
+
   // One epoch, from position_.batch on, or what is left of training.
   void epoch() {
     batches_ = plan(position_.epoch);
     model_->module().train();
     {
-      Prefetcher prefetcher(static_cast<std::size_t>(position_.batch), batches_.size(),
-                            static_cast<std::size_t>(config_.batch.prefetch), [this](std::size_t i) {
-                              auto batch = collate(sets_->train, batches_[i], sets_->plan.statistics());
-                              return device_.is_cuda() ? batch.pinned() : batch;
-                            });
-      while (!over() && !out_of_patience() && run::StopSignals::received() == 0 && update(prefetcher)) {
+      std::optional<Prefetcher> prefetcher;
+      if (!train_on_device_) {
+        prefetcher.emplace(static_cast<std::size_t>(position_.batch), batches_.size(),
+                           static_cast<std::size_t>(config_.batch.prefetch), [this](std::size_t i) {
+                             auto batch = collate(sets_->train, batches_[i], sets_->plan.statistics());
+                             return device_.is_cuda() ? batch.pinned() : batch;
+                           });
+      }
+      while (!over() && !out_of_patience() && !interrupted() && update(prefetcher)) {
+        profile();
         if (position_.update % config_.train.log_every == 0) {
           log();
         }
         if (config_.train.evaluate_every > 0 && position_.update % config_.train.evaluate_every == 0) {
-          evaluate_now();
+          timed(position_.evaluating, [this] { evaluate_now(); });
         }
         if (checkpoint_is_due()) {
-          checkpoint();
+          timed(position_.saving, [this] { checkpoint(); });
         }
       }
-      position_.waited += prefetcher.waited();
+      position_.waited += prefetcher ? prefetcher->waited() : 0.0;
     }
     if (position_.batch >= std::ssize(batches_)) {
       ++position_.epoch;
       position_.batch = 0;
-      if (config_.train.evaluate_every == 0) {
-        evaluate_now();
+      if (evaluation_is_due()) {
+        timed(position_.evaluating, [this] { evaluate_now(); });
       }
     }
+  }
+
+  // At the end of an epoch.
+  bool evaluation_is_due() const {
+    return config_.train.evaluate_every == 0 &&
+           (position_.epoch == 1 || position_.epoch % config_.train.evaluate_epochs == 0 || over());
   }
 
   bool checkpoint_is_due() const {
@@ -200,30 +231,22 @@ class Trainer {
   }
 
   // Up to `accumulate` batches and one step of the optimiser; false at the end of the epoch.
-  bool update(Prefetcher& prefetcher) {
-    optimiser_->zero_grad();
+  bool update(std::optional<Prefetcher>& prefetcher) {
     const auto parts = std::min<std::int64_t>(config_.train.accumulate, std::ssize(batches_) - position_.batch);
     if (parts <= 0) {
       return false;
     }
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const auto batch = prefetcher.next();
-      const auto on_device = batch->to(device_);
-      const AutocastStep autocast(device_.type(), config_.precision == "bfloat16");
-      const auto logits = model_->forward(on_device);
-      const auto loss = torch::nn::functional::cross_entropy(logits, on_device.labels,
-                                                             torch::nn::functional::CrossEntropyFuncOptions()
-                                                                 .weight(class_weights_)
-                                                                 .label_smoothing(config_.train.label_smoothing));
-      (loss / static_cast<double>(parts)).backward();
-      count(loss.detach(), logits.detach(), on_device.labels);
-      ++position_.batch;
+    const auto number = position_.update + 1;
+    const auto lr = learning_rate(config_.schedule, config_.optimiser.lr, number, total_);
+    if (train_on_device_) {
+      const auto first = static_cast<std::size_t>(position_.batch);
+      step_->run(std::span(batches_).subspan(first, static_cast<std::size_t>(parts)), *train_on_device_, number, lr);
+    } else {
+      step_->run(
+          parts, [&] { return prefetcher->next()->to(device_); }, number, lr);
     }
-    if (config_.train.clip > 0) {
-      clip_gradients(optimiser_->parameters(), config_.train.clip);
-    }
-    ++position_.update;
-    optimiser_->step(learning_rate(config_.schedule, config_.optimiser.lr, position_.update, total_));
+    position_.batch += parts;
+    position_.update = number;
     if (device_.is_cpu()) {  // elsewhere a look at the loss would wait for the device
       check_finite();
     }
@@ -231,13 +254,53 @@ class Trainer {
     return true;
   }
 
-  void count(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& labels) {
-    const auto examples = static_cast<double>(labels.size(0));
-    window_->loss += loss.to(at::kDouble) * examples;
-    window_->right += logits.argmax(1).eq(labels).sum().to(at::kDouble);
-    window_->examples += examples;
-    const auto bad = torch::isfinite(loss).logical_not().logical_and(first_bad_.lt(0));
-    first_bad_ = torch::where(bad, torch::full_like(first_bad_, position_.update + 1), first_bad_);
+  // The first updates of a run are not like the others.
+  void profile() {
+    constexpr std::int64_t kFirst = 30;
+    if (options_.profile == 0 || device_.is_cpu()) {
+      return;
+    }
+    ++since_start_;
+    if (since_start_ == kFirst) {
+      check_finite();
+      watch_.emplace();
+    } else if (since_start_ == kFirst + options_.profile) {
+      check_finite();
+      progress_->message(watch_->result(options_.profile));
+      watch_.reset();
+    }
+  }
+
+  // The wait for what is under way on the device does not count.
+  template <class Work>
+  void timed(double& seconds, Work work) {
+    check_finite();
+    const auto start = now();
+    work();
+    seconds += now() - start;
+  }
+
+  // Data go to the device, and the step is recorded, where configuration, device and program allow it.
+  void keep_on_device() {
+    const auto& plan = sets_->plan;
+    const auto keep = [&](const data::CachedSet& set) -> std::shared_ptr<const ResidentSet> {
+      return belongs_on(device_, set, config_.batch.on_device)
+                 ? std::make_shared<ResidentSet>(set, plan.statistics(), device_, rows_for(config_.model, device_))
+                 : nullptr;
+    };
+    train_on_device_ = keep(sets_->train);
+    validation_on_device_ = sets_->validation ? keep(*sets_->validation) : train_on_device_;
+    if (config_.train.watch_test && config_.protocol != "as_published") {
+      test_on_device_ = keep(*sets_->test);
+    }
+    if (device_.is_cuda() && train_on_device_ && config_.train.graph && config_.train.accumulate == 1) {
+      recorder_ = make_step_recorder();
+    }
+    if (recorder_) {
+      step_->record_with(*recorder_, [](const std::string& reason) {
+        ops::log_choice("dba train: the step is not recorded as a graph: " + reason);
+      });
+    }
   }
 
   void check_finite() const {
@@ -293,15 +356,26 @@ class Trainer {
 
   void evaluate_now() {
     check_weights();
-    const auto metrics = evaluate(*model_, sets_->validation_set(), sets_->validation_examples, device_);
-    write({{"step", position_.update},
-           {"part", "validation"},
-           {"epoch", position_.epoch},
-           {"loss", metrics.loss},
-           {"accuracy", metrics.accuracy},
-           {"macro_f1", metrics.macro_f1}});
+    position_.evaluated = position_.update;
+    const bool validated = !sets_->validation_examples.empty();
+    std::string told;
+    Metrics metrics;
+    if (validated) {
+      metrics =
+          evaluate_part("validation", sets_->validation_set(), sets_->validation_examples, validation_on_device_.get());
+      told += figures_of("validation", metrics);
+    }
+    if (config_.train.watch_test && config_.protocol == "as_published") {
+      remember_best_test(metrics);
+    } else if (config_.train.watch_test) {
+      const auto test = evaluate_part("test", *sets_->test, all_examples(*sets_->test), test_on_device_.get());
+      remember_best_test(test);
+      told += (told.empty() ? "" : "; ") + figures_of("test", test);
+    }
+    const bool choosing = config_.protocol != "last_epoch";
     const auto value = metrics.value(config_.train.metric);
-    const bool best = position_.best_update < 0 || Metrics::better(config_.train.metric, value, position_.best);
+    const bool best =
+        !choosing || position_.best_update < 0 || Metrics::better(config_.train.metric, value, position_.best);
     if (best) {
       position_.best = value;
       position_.best_update = position_.update;
@@ -310,13 +384,47 @@ class Trainer {
     } else {
       ++position_.stale;
     }
-    char text[160];
-    std::snprintf(text, sizeof text, "update %lld: validation accuracy %.4f, loss %.4f, macro-F1 %.4f%s",
-                  static_cast<long long>(position_.update), metrics.accuracy, metrics.loss, metrics.macro_f1,
-                  best ? " (best)" : "");
-    progress_->message(text);
-    position_.evaluated = position_.update;
-    expect(metrics.accuracy);
+    if (!told.empty()) {
+      progress_->message("update " + std::to_string(position_.update) + ": " + told +
+                         (best && choosing ? " (best)" : ""));
+    }
+    if (validated) {
+      expect(metrics.accuracy);
+    }
+  }
+
+  Metrics evaluate_part(const char* part, const data::CachedSet& set, std::span<const std::size_t> examples,
+                        const ResidentSet* on_device) {
+    const auto metrics = evaluate(*model_, set, examples, device_, {}, on_device);
+    write({{"step", position_.update},
+           {"part", part},
+           {"epoch", position_.epoch},
+           {"loss", metrics.loss},
+           {"accuracy", metrics.accuracy},
+           {"macro_f1", metrics.macro_f1}});
+    return metrics;
+  }
+
+  static std::string figures_of(const char* part, const Metrics& metrics) {
+    char text[128];
+    std::snprintf(text, sizeof text, "%s accuracy %.4f, loss %.4f, macro-F1 %.4f", part, metrics.accuracy, metrics.loss,
+                  metrics.macro_f1);
+    return text;
+  }
+
+  // What a choice on the test set would have come to; under every protocol but as_published it chooses nothing.
+  void remember_best_test(const Metrics& test) {
+    const auto& metric = config_.train.metric;
+    if (position_.best_test.empty() ||
+        Metrics::better(metric, test.value(metric), Json::parse(position_.best_test).at(metric).get<double>())) {
+      position_.best_test = of_update(position_.update, test).dump();
+    }
+  }
+
+  static Json of_update(std::int64_t update, const Metrics& metrics) {
+    Json json{{"update", update}};
+    json.update(as_json(metrics));
+    return json;
   }
 
   void expect(double accuracy) {
@@ -353,35 +461,43 @@ class Trainer {
     summary.stopped_early = out_of_patience();
     summary.seconds = now() - started_;
     summary.waited = position_.waited;
+    summary.evaluating = position_.evaluating;
+    summary.saving = position_.saving;
+    summary.repeated = step_->repeated();
     summary.train_examples = sets_->train_examples.size();
-    summary.validation_source = sets_->validation_source;
+    summary.chosen_on = sets_->chosen_on;
     summary.training_statistics = sets_->train.statistics();
     if (sets_->validation) {
       summary.validation_statistics = sets_->validation->statistics();
     }
-    summary.validation = evaluate(best, sets_->validation_set(), sets_->validation_examples, device_);
-    std::exception_ptr test_error;
-    if (!sets_->test_file.empty()) {
-      try {
-        const auto test = open_set(sets_->plan, sets_->test_file, sets_->cache / "test.cache");
-        summary.test = evaluate(best, test, all_examples(test), device_);
-        summary.test_statistics = test.statistics();
-      } catch (const std::exception& error) {
-        summary.test_error = error.what();
-        test_error = std::current_exception();
+    if (!sets_->validation_examples.empty()) {
+      summary.validation =
+          evaluate(best, sets_->validation_set(), sets_->validation_examples, device_, {}, validation_on_device_.get());
+    }
+    if (sets_->test) {
+      const auto on_test = [&](Model& model) {
+        return evaluate(model, *sets_->test, all_examples(*sets_->test), device_, {}, test_on_device_.get());
+      };
+      summary.test = on_test(best);
+      summary.test_statistics = sets_->test->statistics();
+      auto& protocols = summary.protocols;
+      protocols[config_.protocol] = of_update(position_.best_update, *summary.test);
+      if (config_.train.watch_test && config_.protocol != "last_epoch") {
+        protocols["last_epoch"] = of_update(position_.update, on_test(*model_));
+      }
+      if (config_.train.watch_test && config_.protocol != "as_published") {
+        protocols["as_published"] = Json::parse(position_.best_test);
       }
     }
     const auto report = report_json(summary, best);
     folder_.write_report(report);
-    if (test_error) {
-      std::rethrow_exception(test_error);
-    }
     return report;
   }
 
   const config::TrainConfig config_;
   run::RunFolder& folder_;
   const TrainOptions options_;
+  const double called_ = now();
   at::Device device_;
   run::Progress messages_;
   run::CheckpointStore store_;
@@ -395,6 +511,13 @@ class Trainer {
   at::Tensor class_weights_;
   at::Tensor first_bad_;  // the first update with a loss that is not finite, or −1; on the device
   Position position_;
+  std::shared_ptr<const ResidentSet> train_on_device_;
+  std::shared_ptr<const ResidentSet> validation_on_device_;
+  std::shared_ptr<const ResidentSet> test_on_device_;
+  std::unique_ptr<StepRecorder> recorder_;
+  std::optional<TrainingStep> step_;
+  std::optional<KernelWatch> watch_;
+  std::int64_t since_start_ = 0;
   std::int64_t total_ = 0;
   std::optional<run::Progress> progress_;
   double shown_loss_ = run::Progress::kUnknown;

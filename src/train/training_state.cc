@@ -67,8 +67,11 @@ void save_checkpoint(run::CheckpointStore& store, const TrainingState& state) {
                 {"best_update", position.best_update},
                 {"stale", position.stale},
                 {"evaluated", position.evaluated},
+                {"best_test", position.best_test},
                 {"seconds", position.seconds},
                 {"waited", position.waited},
+                {"evaluating", position.evaluating},
+                {"saving", position.saving},
                 {"optimiser_updates", state.optimiser.updates()},
                 {"threads", at::get_num_threads()},
                 {"device", state.device.str()}};
@@ -115,8 +118,11 @@ void load_checkpoint(const run::Checkpoint& checkpoint, const TrainingState& sta
     position.best = position.best_update < 0 ? position.best : metadata.at("best").get<double>();
     position.stale = metadata.at("stale").get<std::int64_t>();
     position.evaluated = metadata.at("evaluated").get<std::int64_t>();
+    position.best_test = metadata.value("best_test", std::string());
     position.seconds = metadata.at("seconds").get<double>();
     position.waited = metadata.at("waited").get<double>();
+    position.evaluating = metadata.value("evaluating", 0.0);
+    position.saving = metadata.value("saving", 0.0);
     state.optimiser.set_updates(metadata.at("optimiser_updates").get<std::int64_t>());
     const auto threads = metadata.at("threads").get<int>();
     if (threads != at::get_num_threads()) {

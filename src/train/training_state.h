@@ -22,8 +22,11 @@ struct Position {
   std::int64_t best_update = -1;
   std::int64_t stale = 0;       ///< evaluations since the best
   std::int64_t evaluated = -1;  ///< update of the last evaluation
+  std::string best_test;        ///< JSON of the best evaluation of a watched test set and its update; empty: none
   double seconds = 0;           ///< of training so far
   double waited = 0;            ///< seconds of it in which training waited for data
+  double evaluating = 0;        ///< seconds of it for evaluations
+  double saving = 0;            ///< seconds of it for checkpoints
 };
 
 /// Loss and right answers since the last line of the log, on the device.

@@ -258,6 +258,58 @@ def test_as_published_protocol_says_so(listops, tmp_path):
     assert "as_published" in dba("evaluate", run, "--quiet").stdout
 
 
+def test_one_run_gives_every_protocol_and_watching_the_test_set_changes_nothing(listops, tmp_path):
+    plain, watched, resumed = tmp_path / "plain", tmp_path / "watched", tmp_path / "resumed"
+    more = ["train.updates=24", "train.evaluate_every=3"]
+    dba(*train_arguments(listops, plain, *more), "--quiet")
+    text = dba(*train_arguments(listops, watched, *more, "train.watch_test=true")).stdout
+    report = json.loads((watched / "report.json").read_text())
+    points = {line["step"]: line for line in map(json.loads, metrics(watched).splitlines()) if line["part"] == "test"}
+    assert list(points) == list(range(3, 25, 3))
+    protocols = report["protocols"]
+    highest = max(point["accuracy"] for point in points.values())
+    first = min(step for step, point in points.items() if point["accuracy"] == highest)
+    for name, update in {"honest": report["best_update"], "last_epoch": 24, "as_published": first}.items():
+        assert protocols[name]["update"] == update
+        assert protocols[name]["accuracy"] == points[update]["accuracy"]
+        assert sum(map(sum, protocols[name]["confusion"])) == 60
+        assert name in text
+    assert report["test"]["accuracy"] == protocols["honest"]["accuracy"]
+    assert last_checkpoint(watched) == last_checkpoint(plain)
+    alone = json.loads((plain / "report.json").read_text())
+    assert list(alone["protocols"]) == ["honest"] and alone["best_update"] == report["best_update"]
+
+    dba(*train_arguments(listops, resumed, "train.updates=12", "train.evaluate_every=3", "train.watch_test=true"),
+        "--quiet")
+    config = (resumed / "config.yaml").read_text()
+    (resumed / "config.yaml").write_text(config.replace("updates: 12", "updates: 24"))
+    dba("train", "--resume", resumed, "--quiet")
+    assert json.loads((resumed / "report.json").read_text())["protocols"] == protocols
+    assert metrics(resumed) == metrics(watched)
+
+
+def test_last_epoch_keeps_the_last_model_of_the_whole_training_file(listops, tmp_path):
+    run = tmp_path / "run"
+    arguments = train_arguments(listops, run, "train.updates=6", "train.evaluate_every=2", "protocol=last_epoch",
+                                "data.validation=", "data.validation_fraction=0", "train.watch_test=true")
+    text = dba(*arguments).stdout
+    report = json.loads((run / "report.json").read_text())
+    assert report["training_examples"] == 300 and report["best_update"] == 6 and "validation" not in report
+    assert set(report["protocols"]) == {"last_epoch", "as_published"}
+    assert "nothing: the last model is kept" in text
+    assert json.loads(dba("evaluate", run, "--json").stdout)["model"]["accuracy"] == report["test"]["accuracy"]
+
+
+def test_a_class_missing_in_train_is_told_before_training(listops, tmp_path):
+    train = jsonl(tmp_path / "train.jsonl", [{"text": "ab" * (1 + i % 2), "label": i % 2} for i in range(40)])
+    test = jsonl(tmp_path / "test.jsonl", [{"text": "ab", "label": 0}, {"text": "abab", "label": 2}])
+    run = tmp_path / "run"
+    result = dba("train", "--run", run, *settings(*[s for s in SMALL if not s.startswith("data.")], "train.updates=5",
+                                                  f"data.train={train}", f"data.test={test}"), check=False)
+    assert result.returncode == 1 and not (run / "report.json").exists()
+    assert "test.jsonl:2" in result.stderr and 'does not occur in the training part' in result.stderr
+
+
 def test_checkpoints_by_time_alone_and_by_updates_alone(listops, tmp_path):
     for name, more in {"time": ["train.checkpoint_every=0"], "updates": ["train.checkpoint_seconds=0"]}.items():
         run = tmp_path / name
@@ -270,6 +322,10 @@ def test_epochs_end_and_evaluate_on_their_boundaries(listops, tmp_path):
     dba(*train_arguments(listops, run, "train.epochs=2", "train.evaluate_every=0", "batch.tokens=100"), "--quiet")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
     assert [line["epoch"] for line in lines if line["part"] == "validation"] == [1, 2]
+    dba(*train_arguments(listops, tmp_path / "other", "train.epochs=6", "train.evaluate_every=0",
+                         "train.evaluate_epochs=4"), "--quiet")
+    lines = [json.loads(line) for line in metrics(tmp_path / "other").splitlines()]
+    assert [line["epoch"] for line in lines if line["part"] == "validation"] == [1, 4, 6]
 
 
 def test_resume_with_another_number_of_threads_says_so(listops, tmp_path):

@@ -4,6 +4,9 @@
 
 namespace dba::run {
 
+/// What a program ends with that stopped because the time given to it was over; its state is saved.
+inline constexpr int kTimeIsOver = 3;
+
 /// While it lives, the first SIGINT or SIGTERM only asks: the program finishes its step, saves and ends. A second one
 /// ends it at once, as if nobody had caught it. One object at a time (std::logic_error otherwise).
 /// A SIGINT that was ignored before, as in a shell's background job, stays ignored.

@@ -40,7 +40,11 @@ struct Batch {
   Batch pinned() const;
 };
 
-/// Series are standardised by mean and deviation where these are given.
+/// Series values (N, channels) with every channel less its mean and over its deviation; without statistics as they are.
+at::Tensor standardised(const at::Tensor& values, const data::ChannelStatistics* statistics);
+
+/// Series are standardised by mean and deviation where these are given. Where all sequences have one length,
+/// `sequences` knows it (padded_length).
 Batch collate(const data::CachedSet& set, std::span<const std::size_t> examples,
               const data::ChannelStatistics* standardise);
 /// The same for examples that are not cached.

@@ -18,9 +18,12 @@ at::Tensor infer(Model& model, const Batch& batch, at::Device device);
 /// 0 … size − 1.
 std::vector<std::size_t> all_examples(const data::CachedSet& set);
 
-/// Runs the model, in evaluation mode, over examples of a set. `done` is told how many are done.
+class ResidentSet;
+
+/// Runs the model, in evaluation mode, over examples of a set. `done` is told how many are done. on_device: the set
+/// where it lies on the device already; otherwise it goes there if the configuration says so.
 Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::size_t> examples, at::Device device,
-                 const std::function<void(std::size_t)>& done = {});
+                 const std::function<void(std::size_t)>& done = {}, const ResidentSet* on_device = nullptr);
 
 /// The set of a file, encoded as the model's training data were, through a cache file. `format`: instead of that of the
 /// training data; empty: by the file's extension.

@@ -15,7 +15,7 @@ namespace dba::train {
 using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// Changes parameters by their gradients. All arithmetic stays on the parameters' device and waits for nothing.
-/// Parameters without a gradient are left alone.
+/// Parameters without a gradient are left alone. On a GPU Adam is one fused kernel; it rounds a little differently.
 class Optimiser {
  public:
   explicit Optimiser(Parameters parameters);
@@ -24,6 +24,16 @@ class Optimiser {
   /// One update with this learning rate.
   void step(double lr);
   void zero_grad();
+
+  /// The same update in two parts, for steps that are recorded and repeated: what changes from update to update is
+  /// worked out on the host, in numbers that travel to the device; the rest reads them there.
+  std::vector<double> next_numbers(double lr);
+  /// numbers: those of next_numbers as a tensor (k) double on the parameters' device.
+  void step(const at::Tensor& numbers);
+  /// Whether all later updates send the same work to the device as the next one.
+  virtual bool settled() const {
+    return true;
+  }
 
   /// Names and tensors of the state, fixed from the start; together with updates() all that a resume needs.
   const Parameters& state() const {
@@ -48,8 +58,13 @@ class Optimiser {
   };
   /// t is the number of this update, from 1.
   virtual void apply(Group& group, double lr, double t) = 0;
+  virtual std::vector<double> numbers(double lr, double t) const = 0;
+  /// numbers: (k) float32.
+  virtual void apply(Group& group, const at::Tensor& numbers) = 0;
 
  private:
+  Group group() const;
+
   Parameters parameters_;
   Parameters state_;
   std::size_t states_per_parameter_ = 0;

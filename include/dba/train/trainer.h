@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,10 @@ class Diverged : public std::runtime_error {
 
 struct TrainOptions {
   bool resume = false;
+  /// Not 0: after so many seconds the run stops with its state saved, to be resumed.
+  double seconds = 0;
+  /// Not 0: after so many updates (and some before them) a message says where the GPU's time went.
+  std::int64_t profile = 0;
   run::Progress::Options progress;
   /// What the report says of the program: version and commit.
   std::string version;
@@ -25,8 +30,9 @@ struct TrainOptions {
 };
 
 struct TrainResult {
-  int signal = 0;      ///< not 0: stopped by that signal, state saved
-  std::string report;  ///< report.json; empty if stopped
+  int signal = 0;            ///< not 0: stopped by that signal, state saved
+  bool out_of_time = false;  ///< stopped after TrainOptions::seconds, state saved
+  std::string report;        ///< report.json; empty if stopped
 };
 
 /// Trains as the configuration says, inside a run's folder: checkpoints, metrics.jsonl, TensorBoard events, the best

@@ -32,7 +32,7 @@ class Backbone(nn.Module):
         learned = config.position != "none"
         self.positions = PositionEmbedding(config.d, config.position, max_length) if learned else None
         self.embedding_norm = TokenNorm(config.d) if config.embedding_norm else None
-        self.encoder = Encoder(config)
+        self.encoder = Encoder(config, max_length)
         self.pooling = Pooling(config.d, config.pooling, max_length)
 
     def forward(self, input: Tensor, sequences: Sequences | None = None) -> Tensor:
@@ -43,7 +43,7 @@ class Backbone(nn.Module):
         if self.positions is not None:
             x = self.positions(x, sequences)
         if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
+            x = self.embedding_norm.in_one_pass(x)
         x = self.encoder(functional.dropout(x, self.config.dropout, self.training), sequences)
         if self.config.output_activation:
             x = functional.dropout(functional.gelu(x), self.config.dropout, self.training)

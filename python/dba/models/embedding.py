@@ -33,7 +33,14 @@ class TokenEmbedding(nn.Module):
         require(((real >= 0) & (real < self.weight.shape[0])).all(),
                 f"dba.models.TokenEmbedding: tokens must lie in [0, {self.weight.shape[0]}); enlarge `vocabulary` or "
                 "map unknown symbols to one of it")
-        return functional.embedding(real, self.weight)
+        return functional.embedding(real, self.weight.to(_dtype_of_rows(self.weight)))
+
+
+def _dtype_of_rows(weight: Tensor) -> torch.dtype:
+    """Under autocast what it asks for: what follows is a norm, and the rows of a large batch outweigh the model."""
+    device = weight.device.type
+    narrow = weight.dtype == torch.float32 and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if narrow else weight.dtype
 
 
 class FeatureEmbedding(nn.Module):
@@ -77,7 +84,7 @@ class PositionEmbedding(nn.Module):
         require((position < length).all(),
                 f"dba.models.PositionEmbedding: sequences must have at most {length} tokens (max_length); cut the "
                 "sequences, enlarge max_length or use sinusoidal positions")
-        return x + functional.embedding(position.clamp_max(length - 1), self.weight)
+        return x + functional.embedding(position.clamp_max(length - 1), self.weight.to(x.dtype))
 
 
 def _sinusoids(position: Tensor, d: int, dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional
 from .. import _nodes, ops
 from ..layer import Slots
 from ..sequences import Sequences, as_rows, clear_rows
-from .attention import DBASelfAttention, SoftmaxSelfAttention
+from .attention import DBASelfAttention, SoftmaxSelfAttention, ZooSelfAttention
 from .config import ModelConfig
 
 EPS = 1e-5
@@ -57,6 +57,13 @@ class TokenNorm(nn.Module):
             self.running_var += (unbiased - self.running_var) * momentum
         return (centred * (self.weight * (variance + EPS).rsqrt()) + self.bias).to(x.dtype)
 
+    def in_one_pass(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The same in the type of x, by the library's operator where there is one for it."""
+        if self.kind == "batch" or _nodes.in_python():
+            return self(x, mask).to(x.dtype)
+        return torch.ops.dba.residual_norm.default(x, None, None, self.weight, self.bias, EPS, 0.0, None, False,
+                                                   None)[1]
+
 
 class ResidualBlock(nn.Module):
     """All of a layer but its attention: residuals, norms and the feed-forward network. Tokens are rows (N, d).
@@ -76,13 +83,7 @@ class ResidualBlock(nn.Module):
 
     def attention_input(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """What the attention reads of the tokens."""
-        if not self.norm_first:
-            return x
-        norm = self.attention_norm
-        if norm.kind == "batch" or _nodes.in_python():
-            return norm(x, mask)
-        return torch.ops.dba.residual_norm.default(x, None, None, norm.weight, norm.bias, EPS, 0.0, None, False,
-                                                   None)[1]
+        return self.attention_norm.in_one_pass(x, mask) if self.norm_first else x
 
     def forward(self, x: Tensor, attention_output: Tensor, mask: Tensor | None) -> Tensor:
         """The next tokens, from the tokens and what the attention said of them."""
@@ -130,11 +131,17 @@ class ResidualBlock(nn.Module):
 class EncoderLayer(nn.Module):
     """Attention and feed-forward network, each with residual and norm."""
 
-    def __init__(self, config: ModelConfig, hands_on_z: bool = True) -> None:
+    def __init__(self, config: ModelConfig, hands_on_z: bool = True, max_length: int = 0) -> None:
         super().__init__()
-        if config.method == "softmax":
-            self.attention: nn.Module = SoftmaxSelfAttention(config.d, config.heads, dropout=config.attention_dropout,
-                                                             bias=config.bias)
+        if config.method not in ("dba", "softmax"):
+            self.attention: nn.Module = ZooSelfAttention(
+                config.method, config.d, config.heads, dropout=config.attention_dropout, bias=config.bias,
+                d_p=config.d_p, z_dropout=config.dropout, z_update=config.z_update, hands_on_z=hands_on_z,
+                options=config.attention_options(max_length),
+            )
+        elif config.method == "softmax":
+            self.attention = SoftmaxSelfAttention(config.d, config.heads, dropout=config.attention_dropout,
+                                                  bias=config.bias)
         else:
             self.attention = DBASelfAttention(
                 config.d, config.heads, d_p=config.d_p, d_in=config.d_in, form=config.form, normalise=config.normalise,
@@ -156,13 +163,14 @@ class Encoder(nn.Module):
     """A stack of encoder layers. Attentions that carry slots get the first Z from `slots`; each layer's Z goes to the
     next. With pre-norm layers a last norm follows. Rows of nobody may hold anything; they come out as zeros."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, max_length: int = 0) -> None:
+        """max_length: the longest sequence, for attentions with parameters for every position."""
         super().__init__()
         self.depth = config.layers
         count = 1 if config.tied else config.layers
         # The last layer's Z goes nowhere. A tied layer is the last one and the ones before it.
         follows = [config.layers > 1 if config.tied else index + 1 < count for index in range(count)]
-        layers = nn.ModuleList(EncoderLayer(config, hands_on_z) for hands_on_z in follows)
+        layers = nn.ModuleList(EncoderLayer(config, hands_on_z, max_length) for hands_on_z in follows)
         takes_slots = layers[0].attention.takes_slots
         self.slots = Slots(config.d_p, config.d, config.dropout, config.slots_norm) if takes_slots else None
         self.layers = layers
