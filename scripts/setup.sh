@@ -82,6 +82,14 @@ fill_venv() {
   echo "$stamp" >.venv/setup.stamp
 }
 
+# Without them the tests that compare with them are skipped.
+add_packages_to_compare_with() {
+  local list=tests/python/requirements.txt
+  cmp -s "$list" .venv/compared.stamp && return
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r "$list" || fail "pip could not install $list"
+  cp "$list" .venv/compared.stamp
+}
+
 install_debian_packages
 if [ -n "${DBA_PYTHON:-}" ]; then
   check_given_python
@@ -92,4 +100,5 @@ if [ -n "${DBA_PYTHON:-}" ]; then
 else
   mapfile -t packages < <(grep -v '^#' requirements.txt)
   fill_venv "${packages[@]}"
+  add_packages_to_compare_with
 fi

@@ -7,9 +7,12 @@
 #include <set>
 #include <sstream>
 
+#include "bench/efficiency.h"
 #include "bench/measure.h"
 #include "bench/report.h"
+#include "bench/split_methods.h"
 #include "dba/nn/make_attention.h"
+#include "dba/zoo.h"
 
 namespace dba::bench {
 namespace {
@@ -120,6 +123,30 @@ TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
   EXPECT_THAT(message_of([] { parse_method("dba:flash"); }), HasSubstr("released"));
   EXPECT_THAT(message_of([] { parse_method("softmax:released"); }), HasSubstr("cudnn"));
   EXPECT_THAT(message_of([] { parse_precision("float8"); }), HasSubstr("bfloat16"));
+}
+
+TEST(BenchMethods, OptionsStandInBracketsBehindTheName) {
+  EXPECT_THAT(split_methods("performer(features=8, kernel=relu), dba:released,softmax"),
+              ElementsAre("performer(features=8, kernel=relu)", "dba:released", "softmax"));
+  const auto method = parse_method("linformer(k=8, share=none):reference");
+  EXPECT_EQ(method.attention, "linformer");
+  EXPECT_EQ(method.options, "k=8, share=none");
+  EXPECT_EQ(method.backend, Backend::reference);
+  EXPECT_EQ(attention_text(method, 100), "linformer(k=8, share=none, max_length=100)");
+  EXPECT_EQ(attention_text(parse_method("linformer(max_length=9)"), 100), "linformer(max_length=9)");
+  EXPECT_EQ(attention_text(parse_method("local"), 100), "local");
+  const auto refused = [](const char* name, const char* sentence) {
+    try {
+      parse_method(name);
+      ADD_FAILURE() << name;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(sentence));
+    }
+  };
+  refused("performer(feature=8)", "the nearest known one is \"features\"");
+  refused("performer(features=0)", "integer of 1 or more");
+  refused("performer(features=8", "in brackets");
+  refused("dba(d_p=8)", "no options of its own");
 }
 
 TEST(BenchMethods, ScopeChoosesTheBackEndAndGivesItBack) {
@@ -258,6 +285,69 @@ TEST(BenchMeasure, SlotsMayBelongToEverySequence) {
   for (const auto& result : measure(settings, {})) {
     EXPECT_EQ(result.status, Status::ok) << result.reason;
   }
+}
+
+TEST(BenchMeasure, EveryMemberOfTheZooIsTimedInEveryKind) {
+  std::vector<std::string> names;
+  for (const auto& member : zoo::members()) {
+    names.push_back(member.name);
+  }
+  for (const auto kind : {Kind::layer, Kind::encoder, Kind::train_step}) {
+    auto settings = small(names);
+    settings.kind = kind;
+    settings.passes = {kind == Kind::train_step ? Pass::step : Pass::forward_backward};
+    settings.repeats = 1;
+    settings.sizes.depth = 1;
+    settings.cases = {{12, 1, Precision::float32, 1}};
+    for (const auto& result : measure(settings, {})) {
+      EXPECT_EQ(result.status, Status::ok) << to_string(kind) << ", " << result.method << ": " << result.reason;
+    }
+  }
+}
+
+TEST(BenchEfficiency, MeasuresWhatIsMissingAndLeavesOutWhatTakesTooLong) {
+  reproduce::EfficiencyResults results;
+  results.batch = 2;
+  results.d = 16;
+  results.heads = 2;
+  results.d_ffn = 16;
+  results.layers = 1;
+  EfficiencyOptions options;
+  options.batch = 2;
+  options.methods = {"softmax:math", "local(block=4)", "synthesizer"};
+  options.lengths = {12, 8};
+  options.seconds = 0;
+  options.repeats = 1;
+  int saved = 0;
+  ASSERT_TRUE(measure_efficiency(options, results, [&] { ++saved; }));
+  EXPECT_EQ(saved, 6);
+  ASSERT_EQ(results.cells.size(), 12u);
+  EXPECT_EQ(results.cells.front().length, 8);  // short ones first
+  for (const auto& cell : results.cells) {
+    EXPECT_EQ(cell.status, "ok") << cell.method << ": " << cell.reason;
+    EXPECT_GT(cell.seconds, 0);
+    EXPECT_GT(cell.bytes, 0);
+  }
+  // In training the parameters, two numbers beside each and what the step needs: more than inference holds.
+  EXPECT_GT(results.find("softmax:math", 12, "training")->bytes, results.find("softmax:math", 12, "inference")->bytes);
+
+  // What is there stays, a failed cell is tried again, and nothing beyond the longest call is begun.
+  results.cells.back().status = "failed";
+  const auto kept = results.cells.front().seconds;
+  options.longest_call = 1e-12;
+  options.lengths = {8, 12, 16};
+  ASSERT_TRUE(measure_efficiency(options, results, [] {}));
+  EXPECT_EQ(results.cells.front().seconds, kept);
+  EXPECT_EQ(results.find("softmax:math", 16, "training")->status, "skipped");
+  EXPECT_THAT(results.find("softmax:math", 16, "training")->reason, HasSubstr("--longest-call"));
+  options.stop = [] { return true; };
+  EXPECT_FALSE(measure_efficiency(options, results, [] {}));
+  options.stop = [] { return false; };
+  options.methods = {"synthesizer"};
+  options.lengths = {100'000};
+  options.longest_call = 1e9;
+  ASSERT_TRUE(measure_efficiency(options, results, [] {}));
+  EXPECT_THAT(results.find("synthesizer", 100'000, "training")->reason, HasSubstr("million parameters"));
 }
 
 TEST(BenchMeasure, WrongNumbersGetNoTime) {

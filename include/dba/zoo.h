@@ -88,6 +88,9 @@ class ZooAttention : public torch::nn::Module, public Attention {
                             const Sequences& memory_sequences, const at::Tensor& z = {});
   /// Draws all parameters anew; random choices stay as the seed made them.
   void reset_parameters();
+  /// The fields that `attend` reads, in the order of named_parameters() and behind them named_buffers(). Whoever keeps
+  /// the tensors of a layer elsewhere, as Python does, puts them there for a call.
+  std::vector<at::Tensor*> tensor_fields();
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
   void pretty_print(std::ostream& stream) const override;
 
@@ -107,6 +110,9 @@ class ZooAttention : public torch::nn::Module, public Attention {
   torch::nn::Linear project(const std::string& name, int64_t in, int64_t out);
   /// Registers w_q, w_k, w_v and w_o.
   void register_projections();
+  /// Registers a tensor of the member's own, which lives in `field`.
+  void hold_parameter(at::Tensor& field, const std::string& name, const at::Tensor& value);
+  void hold_buffer(at::Tensor& field, const std::string& name, const at::Tensor& value);
   int64_t integer(const std::string& option) const;
   const std::string& choice(const std::string& option) const;
   int64_t head_width() const {
@@ -120,6 +126,7 @@ class ZooAttention : public torch::nn::Module, public Attention {
   void check_length(const Sequences& sequences) const;
   void clone_(torch::nn::Module& other, const std::optional<at::Device>& device) override;
   const std::string name_;
+  std::vector<at::Tensor*> own_parameters_, own_buffers_;
 };
 
 }  // namespace dba::zoo

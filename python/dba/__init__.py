@@ -8,7 +8,7 @@ from . import _shapes  # noqa: E402
 
 _shapes.register()
 
-from . import models, ops  # noqa: E402
+from . import models, ops, zoo  # noqa: E402
 from ._backend import backend, get_backend, set_backend  # noqa: E402
 from .attention import DBAttention  # noqa: E402
 from .cross_attention import DBACrossAttention  # noqa: E402
@@ -32,4 +32,5 @@ __all__ = [
     "ops",
     "replace_attention",
     "set_backend",
+    "zoo",
 ]

@@ -30,9 +30,9 @@ struct Layer {
   double bytes = 0.0;
 };
 
-bool softmax_with_map(const Method& method, at::Device device) {
-  // On the CPU scaled_dot_product_attention streams; the other back ends but `math` do so on a GPU.
-  return method.sdpa == Sdpa::math || (!method.is_dba() && method.attention != "softmax" && device.is_cpu());
+bool softmax_with_map(const Method& method) {
+  // scaled_dot_product_attention streams, but for its back end `math`.
+  return method.sdpa == Sdpa::math || (!method.is_dba() && method.attention != "softmax" && !method.sub_quadratic());
 }
 
 /// The small middle on d_p rows of every sequence: fold, projections of the summaries, width compression, P', W_O.
@@ -109,8 +109,10 @@ double attention_memory(const Method& method, const Numbers& s, bool backward, a
     const double tiles = method.backend == Backend::fused ? 0 : reference_tiles(method, s, backward, device);
     return summaries + (backward ? 4 : 2) * of_token_width + tiles;
   }
-  const double map = softmax_with_map(method, device) ? s.batch * s.heads * s.n * s.n * s.element : 0;
-  return (backward ? 12 : 6) * of_token_width + (backward ? 4 : 3) * map;
+  const double map = softmax_with_map(method) ? s.batch * s.heads * s.n * s.n * s.element : 0;
+  // Others keep blocks, features or hashes beside their projections.
+  const double beside = method.attention == "softmax" ? 1 : 3;
+  return beside * (backward ? 12 : 6) * of_token_width + (backward ? 4 : 3) * map;
 }
 
 }  // namespace
@@ -123,7 +125,7 @@ Cost cost_of(Kind kind, const Method& method, const Sizes& sizes, const Case& on
   if (method.is_dba()) {
     layer = method.order == Order::direct ? direct(s, released, backward) : two_pass(s, released, backward);
   } else if (method.attention == "softmax") {
-    layer = softmax(s, softmax_with_map(method, device), backward);
+    layer = softmax(s, softmax_with_map(method), backward);
   } else {
     layer = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
   }

@@ -6,8 +6,10 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "bench/split_methods.h"
 #include "bytes/quote.h"
 #include "dba/nn/make_attention.h"
+#include "dba/zoo.h"
 
 namespace dba::bench {
 namespace {
@@ -62,18 +64,71 @@ bool set_sdpa_variant(Method& method, const std::string& variant) {
   return false;
 }
 
+/// Its record in the zoo, or nothing for attentions that others have registered.
+const zoo::Member* member_of(const Method& method) {
+  const auto& all = zoo::members();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& m) { return m.name == method.attention; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+/// Options that the attention does not have are an error of the list, not of the measurement.
+void check_member_options(const Method& method) {
+  try {
+    constexpr int64_t kAnyLength = 1, kWidth = 2, kHeads = 1;
+    make_attention(attention_text(method, kAnyLength), DBAttentionOptions(kWidth, kHeads));
+  } catch (const c10::Error& error) {
+    throw std::invalid_argument(error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
+std::vector<std::string> split_methods(const std::string& list) {
+  std::vector<std::string> names(1);
+  int depth = 0;
+  for (const char c : list) {
+    depth += (c == '(') - (c == ')');
+    if (c == ',' && depth == 0) {
+      names.emplace_back();
+    } else if (c != ' ' || depth > 0) {
+      names.back() += c;
+    }
+  }
+  std::erase(names, "");
+  return names;
+}
+
+std::string attention_text(const Method& method, int64_t longest) {
+  auto options = method.options;
+  const auto* member = member_of(method);
+  if (member != nullptr && member->capabilities.needs_max_length &&
+      zoo::parse_values(options).count("max_length") == 0) {
+    options += (options.empty() ? "" : ", ") + ("max_length=" + std::to_string(longest));
+  }
+  return options.empty() ? method.attention : method.attention + "(" + options + ")";
+}
+
 Method parse_method(const std::string& name) {
-  const auto parts = parts_of(name);
+  const auto open = name.find('('), close = name.rfind(')');
+  if ((open == std::string::npos) != (close == std::string::npos) || (open != std::string::npos && close < open)) {
+    throw std::invalid_argument("unknown method " + bytes::double_quoted(name) +
+                                "; options stand in brackets behind the name, as in longformer(window=128, globals=2)");
+  }
+  const bool has_options = open != std::string::npos;
+  const auto parts = parts_of(has_options ? name.substr(0, open) + name.substr(close + 1) : name);
   const auto known = attention_methods();
   if (parts.empty() || std::find(known.begin(), known.end(), parts[0]) == known.end()) {
     throw std::invalid_argument("unknown method " + bytes::double_quoted(name) + "; choose from " + listed(known) +
-                                ", with variants behind colons as in dba:released or softmax:flash");
+                                ", with options in brackets and variants behind colons, as in local(block=32), "
+                                "dba:released or softmax:flash");
   }
   Method method;
   method.name = name;
   method.attention = parts[0];
+  if (has_options) {
+    method.options = name.substr(open + 1, close - open - 1);
+    check_member_options(method);
+  }
   const bool softmax = method.attention == "softmax";
   for (size_t i = 1; i < parts.size(); ++i) {
     const bool taken = method.is_dba() ? set_dba_variant(method, parts[i])
@@ -88,6 +143,16 @@ Method parse_method(const std::string& name) {
     }
   }
   return method;
+}
+
+bool Method::of_zoo() const {
+  return !is_dba() && attention != "softmax" && member_of(*this) != nullptr;
+}
+
+bool Method::sub_quadratic() const {
+  const auto* member = member_of(*this);
+  return member != nullptr && member->capabilities.growth != zoo::Growth::quadratic &&
+         options.find("expectation") == std::string::npos;
 }
 
 Method truth_of(const Method& method) {

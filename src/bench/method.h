@@ -13,8 +13,9 @@ enum class Sdpa { any, flash, cudnn, efficient, math };
 
 /// One way to compute an attention layer: a method that `make_attention` knows, and how it goes about it.
 struct Method {
-  std::string name;  ///< as it was asked for: "dba", "dba:released:reference", "softmax:flash"
-  std::string attention;
+  std::string name;       ///< as it was asked for: "dba", "dba:released:reference", "softmax:flash", "local(block=32)"
+  std::string attention;  ///< without options and variants
+  std::string options;    ///< of a member of the zoo: "block=32"
   Form form = Form::paper;
   Normalise normalise = Normalise::softmax;
   Order order = Order::two_pass;
@@ -28,14 +29,20 @@ struct Method {
   bool linear_in_length() const {
     return is_dba();
   }
+  /// Whether it is one of the zoo's other than softmax attention and DBA.
+  bool of_zoo() const;
+  /// Whether the zoo says that no map between all tokens is kept.
+  bool sub_quadratic() const;
 };
 
-/// A method's name and, behind colons, its variants:
+/// A method's name, options of its own in brackets, and, behind colons, its variants:
 ///   of "dba"      paper, released; softmax, linear; two_pass, direct; auto, reference, fused
 ///   of "softmax"  flash, cudnn, efficient, math
 ///   of others     auto, reference, fused
 /// Throws std::invalid_argument, which names what is known.
 Method parse_method(const std::string& name);
+/// The attention as `make_attention` takes it, with the longest sequence where it needs one and the options name none.
+std::string attention_text(const Method& method, int64_t longest);
 
 /// The same function by the plainest path: what a method's numbers are compared with.
 Method truth_of(const Method& method);

@@ -23,9 +23,9 @@ DBAttentionOptions attention_options(const Method& method, const Sizes& sizes) {
 /// An attention layer with the Z that a stack would hand it.
 class LayerImpl : public torch::nn::Module {
  public:
-  LayerImpl(const Method& method, const Sizes& sizes) : per_sequence_(sizes.slots_per_sequence) {
+  LayerImpl(const Method& method, const Sizes& sizes, int64_t length) : per_sequence_(sizes.slots_per_sequence) {
     const auto options = attention_options(method, sizes).z_update(ZUpdate::fixed).hands_on_z(false);
-    attention_ = register_module("attention", make_attention(method.attention, options));
+    attention_ = register_module("attention", make_attention(attention_text(method, length), options));
     if (interface().takes_slots()) {
       z_ = register_parameter("z", torch::randn({sizes.d_p, sizes.d}));
     }
@@ -46,9 +46,9 @@ class LayerImpl : public torch::nn::Module {
   at::Tensor z_;
 };
 
-EncoderOptions encoder_options(const Method& method, const Sizes& sizes) {
+EncoderOptions encoder_options(const Method& method, const Sizes& sizes, int64_t length) {
   const auto layer = EncoderLayerOptions(sizes.d, sizes.heads, sizes.d_ffn)
-                         .attention(method.attention)
+                         .attention(attention_text(method, length))
                          .attention_options(attention_options(method, sizes).z_dropout(sizes.dropout))
                          .dropout(sizes.dropout);
   return EncoderOptions(layer, sizes.depth).slots_layer_norm(true);
@@ -65,13 +65,13 @@ Model model_of(std::shared_ptr<Module> module) {
 Model make_model(Kind kind, const Method& method, const Sizes& sizes, int64_t length) {
   switch (kind) {
     case Kind::layer:
-      return model_of(std::make_shared<LayerImpl>(method, sizes));
+      return model_of(std::make_shared<LayerImpl>(method, sizes, length));
     case Kind::encoder:
-      return model_of(std::make_shared<EncoderImpl>(encoder_options(method, sizes)));
+      return model_of(std::make_shared<EncoderImpl>(encoder_options(method, sizes, length)));
     case Kind::train_step:
       break;
   }
-  return model_of(std::make_shared<ClassifierImpl>(ClassifierOptions(encoder_options(method, sizes), kClasses)
+  return model_of(std::make_shared<ClassifierImpl>(ClassifierOptions(encoder_options(method, sizes, length), kClasses)
                                                        .vocabulary(kVocabulary)
                                                        .max_length(length)
                                                        .embedding_dropout(sizes.dropout)

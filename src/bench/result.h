@@ -39,6 +39,7 @@ struct Result {
   int64_t calls_per_sample = 0;
   std::string clock;
   PeakMemory memory;
+  int64_t parameter_bytes = 0;
   Cost cost;
   Verdict verdict;
   std::vector<double> ratios;  ///< times faster than each baseline of the settings; NaN where one has no time

@@ -62,6 +62,8 @@ struct Settings {
   at::Device device = at::kCPU;
   int64_t repeats = 20;  ///< samples of a figure, at most
   double seconds = 1.0;  ///< spent on a figure, about; three samples are taken in any case
+  /// Tokens of a sequence in the comparison with float64, at most; 0: no comparison; −1: as many as can be afforded.
+  int64_t check_length = -1;
 };
 
 inline constexpr int64_t kVocabulary = 256;

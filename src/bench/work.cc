@@ -36,6 +36,8 @@ Work::Work(const Settings& settings, const Method& method, const Case& one)
     targets_ = torch::randint(kClasses, {one.batch}, input_.options());
     config::OptimiserConfig optimiser;
     optimiser_ = train::make_optimiser(optimiser, named_parameters(*model_.module));
+    // A recorded step reads them where they lie.
+    numbers_ = torch::tensor(optimiser_->next_numbers(kLearningRate), at::kDouble).to(settings.device);
   }
 }
 
@@ -48,7 +50,7 @@ Work::Work(const Work& other, const Method& method, Precision precision)
       model_(make_model(kind_, method, sizes_, length_)) {
   const torch::NoGradGuard no_grad;
   const auto from = other.model_.module->named_parameters();
-  model_.module->to(from[0].value().device(), storage_type(precision));
+  model_.module->to(other.input_.device(), storage_type(precision));
   for (auto& parameter : model_.module->named_parameters()) {
     parameter.value().copy_(from[parameter.key()]);
   }
@@ -91,7 +93,19 @@ void Work::step() {
   optimiser_->zero_grad();
   const auto logits = forward(input_, sequences_);
   torch::nn::functional::cross_entropy(logits.to(at::kFloat), targets_).backward();
-  optimiser_->step(kLearningRate);
+  if (numbers_.is_cpu()) {
+    optimiser_->step(kLearningRate);
+  } else {
+    optimiser_->step(numbers_);
+  }
+}
+
+int64_t Work::parameter_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& parameter : model_.module->parameters()) {
+    bytes += static_cast<int64_t>(parameter.nbytes());
+  }
+  return bytes;
 }
 
 int64_t Work::prepared_gradient_bytes(Pass pass) const {

@@ -36,6 +36,7 @@ class Work {
   void run(Pass pass);
   /// Bytes of dY: a training step would make it, here it stands before the call.
   int64_t prepared_gradient_bytes(Pass pass) const;
+  int64_t parameter_bytes() const;
   /// Lets go of gradients, so that the next call starts as in training.
   void forget_gradients();
 
@@ -69,6 +70,7 @@ class Work {
   at::Tensor dy_;
   at::Tensor targets_;
   std::unique_ptr<train::Optimiser> optimiser_;
+  at::Tensor numbers_;  ///< of the optimiser's step
 };
 
 }  // namespace dba::bench

@@ -14,6 +14,7 @@
 
 #include "bench/measure.h"
 #include "bench/report.h"
+#include "bench/split_methods.h"
 #include "cli/exit_status.h"
 #include "cli/machine.h"
 #include "dba/bytes/atomic_write.h"
@@ -239,10 +240,12 @@ void add_kind(CLI::App& parent, Kind kind, const std::string& help, const std::s
   command->footer(footer);
   auto arguments = std::make_shared<Arguments>();
   auto& a = *arguments;
-  command->add_option("--methods", a.methods, "names with variants, as in softmax:flash,dba,dba:released:reference")
-      ->delimiter(',');
-  command->add_option("--baseline", a.baselines, "methods to set the others against; default: the softmax ones")
-      ->delimiter(',');
+  command->add_option_function<std::string>(
+      "--methods", [&a](const std::string& list) { a.methods = bench::split_methods(list); },
+      "names with options and variants, as in \"local(block=32),softmax:flash,dba:released\"; `dba zoo` has the names");
+  command->add_option_function<std::string>(
+      "--baseline", [&a](const std::string& list) { a.baselines = bench::split_methods(list); },
+      "methods to set the others against; default: the softmax ones");
   command->add_option("--lengths", a.lengths, "tokens of a sequence")->delimiter(',')->check(CLI::PositiveNumber);
   auto* batch = command->add_option("--batch", a.batch, "sequences")->check(CLI::PositiveNumber);
   command->add_option("--tokens", a.tokens, "tokens in all, instead of --batch; a longer sequence stands alone")
@@ -312,6 +315,7 @@ void add_bench(CLI::App& app) {
   add_kind(*command, Kind::layer, "One attention layer, its projections included",
            "Examples:\n"
            "  dba bench layer --methods softmax,dba --lengths 1024,4096 --tokens 8192\n"
+           "  dba bench layer --methods \"performer(features=128),longformer(window=128, globals=2),dba\"\n"
            "  dba bench layer --methods dba:direct,dba:reference,dba --baseline dba:direct --cache both\n"
            "  dba bench layer --device cuda --dtype bfloat16 --methods softmax:flash,softmax:cudnn,dba,dba:released\n"
            "  dba bench layer --csv table.csv --json table.json");

@@ -129,6 +129,38 @@ void ZooAttention::register_projections() {
   w_o = project("w_o", options.d(), options.d());
 }
 
+void ZooAttention::hold_parameter(at::Tensor& field, const std::string& name, const at::Tensor& value) {
+  field = register_parameter(name, value);
+  own_parameters_.push_back(&field);
+}
+
+void ZooAttention::hold_buffer(at::Tensor& field, const std::string& name, const at::Tensor& value) {
+  field = register_buffer(name, value);
+  own_buffers_.push_back(&field);
+}
+
+std::vector<at::Tensor*> ZooAttention::tensor_fields() {
+  auto fields = own_parameters_;
+  const auto add = [&](at::Tensor& field) {
+    if (field.defined()) {
+      fields.push_back(&field);
+    }
+  };
+  for (const auto& child : children()) {
+    if (auto* linear = child->as<torch::nn::LinearImpl>()) {
+      add(linear->weight);
+      add(linear->bias);
+    } else if (auto* norm = child->as<torch::nn::LayerNormImpl>()) {
+      add(norm->weight);
+      add(norm->bias);
+    } else if (auto* slots = child->as<SlotsImpl>()) {
+      add(slots->z);
+    }
+  }
+  fields.insert(fields.end(), own_buffers_.begin(), own_buffers_.end());
+  return fields;
+}
+
 int64_t ZooAttention::integer(const std::string& option) const {
   return std::stoll(values.at(option));
 }

@@ -30,7 +30,8 @@ Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes_, int64_t siz
       lengths(sequences.lengths()),
       sizes(sizes_),
       sequences_(sequences),
-      plain_(is_plain(sequences)) {
+      plain_(is_plain(sequences)),
+      full_(plain_ && count * size == sequences.padded_length) {
   const auto options = sequences.begin.options();
   const auto block = torch::arange(count, options).view({1, -1, 1});
   const auto token = torch::arange(size, options).view({1, 1, -1});
@@ -91,7 +92,7 @@ at::Tensor Blocks::give(const at::Tensor& blocks) const {
 }
 
 at::Tensor key_mask(const at::Tensor& valid) {
-  return valid.unsqueeze(1).unsqueeze(3);
+  return valid.defined() ? valid.unsqueeze(1).unsqueeze(3) : valid;
 }
 
 at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index) {
@@ -108,7 +109,7 @@ double low_score(at::ScalarType type) {
 }
 
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask) {
-  return scores.masked_fill(mask.logical_not(), low_score(scores.scalar_type()));
+  return mask.defined() ? scores.masked_fill(mask.logical_not(), low_score(scores.scalar_type())) : scores;
 }
 
 at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen,

@@ -30,6 +30,15 @@ class Blocks {
     return give(padded.unsqueeze(2));
   }
 
+  /// `valid`, or undefined where every place is known to have a token: masks that hide nothing cost as much as others.
+  at::Tensor real() const {
+    return full_ ? at::Tensor() : valid;
+  }
+  /// The same as (B, n), where there is one block.
+  at::Tensor real_whole() const {
+    return full_ ? at::Tensor() : valid.squeeze(1);
+  }
+
   int64_t batch;        ///< B
   int64_t count;        ///< blocks of the longest sequence
   int64_t size;         ///< tokens of the largest block
@@ -44,9 +53,11 @@ class Blocks {
 
   const Sequences& sequences_;
   bool plain_;  // a batch without padding and one block size: views and a pad do instead of gathers
+  bool full_;   // plain, and no block is shorter than the others
 };
 
-/// (B, 1, blocks, 1, size): which keys of a block there are, to be spread over heads and queries.
+/// (B, 1, blocks, 1, size): which keys of a block there are, to be spread over heads and queries; undefined for an
+/// undefined one.
 at::Tensor key_mask(const at::Tensor& valid);
 
 /// Blocks of keys for every block of queries: of (B, H, blocks, size, w) those that `index` (B, H, blocks, G) names,
@@ -56,11 +67,11 @@ at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index);
 /// So low that a softmax gives it nothing, and finite: a row that has nothing else stays finite too.
 double low_score(at::ScalarType type);
 
-/// The low score where the mask is false.
+/// The low score where the mask is false; the scores themselves where it is undefined.
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask);
 
 /// Keys and values that blocks of queries see, and where: keys (B, H, blocks or 1, m, w), values likewise, mask
-/// spreading to (B, H, blocks, size, m).
+/// spreading to (B, H, blocks, size, m), or undefined where all is seen.
 struct Seen {
   at::Tensor keys, values, mask;
 };

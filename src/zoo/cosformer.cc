@@ -33,8 +33,8 @@ class CosFormer : public ZooAttention {
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
     const auto m = torch::maximum(asking.lengths, asked.lengths).clamp_min(1);
-    const auto f_q = reweighted(asking.take_whole(w_q->forward(queries.rows), heads), m, asking.valid.squeeze(1));
-    const auto f_k = reweighted(asked.take_whole(w_k->forward(memory.rows), heads), m, asked.valid.squeeze(1));
+    const auto f_q = reweighted(asking.take_whole(w_q->forward(queries.rows), heads), m, asking.real_whole());
+    const auto f_k = reweighted(asked.take_whole(w_k->forward(memory.rows), heads), m, asked.real_whole());
     const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
     return w_o->forward(asking.give_whole(kernel_attention(f_q, f_k, v, Denominator::clamp, kLeastWeight)));
   }

@@ -9,7 +9,8 @@ namespace {
 
 /// x_i · y for every token: x (B, H, n, w), y (B, H, w) → (B, H, n, 1); 1 where there is no token.
 at::Tensor flow(const at::Tensor& x, const at::Tensor& y, const at::Tensor& valid) {
-  return torch::matmul(x, y.unsqueeze(3)).masked_fill(valid.logical_not().unsqueeze(1).unsqueeze(3), 1);
+  const auto sums = torch::matmul(x, y.unsqueeze(3));
+  return valid.defined() ? sums.masked_fill(valid.logical_not().unsqueeze(1).unsqueeze(3), 1) : sums;
 }
 
 class Flowformer : public ZooAttention {
@@ -24,7 +25,7 @@ class Flowformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto sinks = asking.valid.squeeze(1), sources = asked.valid.squeeze(1);
+    const auto sinks = asking.real_whole(), sources = asked.real_whole();
     const auto q = real_features(asking.take_whole(w_q->forward(queries.rows), heads).sigmoid(), sinks);
     const auto k = real_features(asked.take_whole(w_k->forward(memory.rows), heads).sigmoid(), sources);
     const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
@@ -38,7 +39,9 @@ class Flowformer : public ZooAttention {
     outgoing = outgoing.masked_fill(n.eq(0), 1);
     const auto conserved_in = flow(q, (k / outgoing).sum(2), sinks);
     const auto conserved_out = flow(k, (q / incoming).sum(2), sources);
-    const auto competition = masked_scores(conserved_out, sources.unsqueeze(1).unsqueeze(3)).softmax(2) * m;
+    const auto rivals =
+        sources.defined() ? masked_scores(conserved_out, sources.unsqueeze(1).unsqueeze(3)) : conserved_out;
+    const auto competition = rivals.softmax(2) * m;
     const auto gathered = torch::matmul(k.transpose(2, 3), v * competition);  // (B, H, d_h, d_h)
     const auto mixed = torch::matmul(q / incoming, gathered) * (conserved_in * n / m.clamp_min(1)).sigmoid();
     return w_o->forward(asking.give_whole(mixed));

@@ -35,13 +35,16 @@ class FNet : public ZooAttention {
 
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
-    const auto blocks = Blocks::whole(stream.sequences);
-    const auto x = blocks.take_whole(stream.rows, 1).squeeze(1);  // (B, n, d)
-    const bool half = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
-    const auto hidden = torch::fft_fft(half ? x.to(at::kFloat) : x, std::nullopt, 2);
-    const bool one_length = stream.sequences.consecutive && stream.sequences.padded_length > 0;
-    const auto mixed = one_length ? torch::fft_fft(hidden, std::nullopt, 1) : transform_each(hidden, blocks.lengths);
-    return blocks.give_whole(torch::real(mixed).to(x.scalar_type()).unsqueeze(1));
+    const auto& [rows, sequences] = stream;
+    const auto type = rows.scalar_type();
+    const auto wide = type == at::kHalf || type == at::kBFloat16 ? rows.to(at::kFloat) : rows;
+    if (sequences.consecutive && sequences.padded_length > 0) {  // all of one length, and nothing between them
+      const auto x = wide.view({sequences.count(), sequences.padded_length, -1});  // (B, n, d)
+      return torch::real(torch::fft_fft2(x, std::nullopt, {1, 2})).to(type).reshape(rows.sizes());
+    }
+    const auto blocks = Blocks::whole(sequences);
+    const auto hidden = torch::fft_fft(blocks.take_whole(wide, 1).squeeze(1), std::nullopt, 2);
+    return blocks.give_whole(torch::real(transform_each(hidden, blocks.lengths)).to(type).unsqueeze(1));
   }
 };
 

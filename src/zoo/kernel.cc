@@ -16,7 +16,7 @@ at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const 
 }
 
 at::Tensor real_features(const at::Tensor& features, const at::Tensor& valid) {
-  return features.masked_fill(valid.logical_not().unsqueeze(1).unsqueeze(3), 0);
+  return valid.defined() ? features.masked_fill(valid.logical_not().unsqueeze(1).unsqueeze(3), 0) : features;
 }
 
 at::Tensor unit_rows(const at::Tensor& x) {

@@ -12,7 +12,7 @@ enum class Denominator { plain, plus, clamp };
 at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v,
                             Denominator denominator = Denominator::plain, double eps = 0.0);
 
-/// Zeros for tokens that do not exist: features (B, H, n, m), valid (B, n).
+/// Zeros for tokens that do not exist: features (B, H, n, m), valid (B, n) or undefined where all do.
 at::Tensor real_features(const at::Tensor& features, const at::Tensor& valid);
 
 /// Rows of a (count, width) matrix in groups of `width`: orthogonal within a group, each as long as a Gaussian vector.

@@ -24,7 +24,7 @@ class LinearTransformer : public ZooAttention {
     const auto f_q = torch::elu(asking.take_whole(w_q->forward(queries.rows), heads)) + 1;
     const auto f_k = torch::elu(asked.take_whole(w_k->forward(memory.rows), heads)) + 1;
     const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
-    const auto mixed = kernel_attention(f_q, real_features(f_k, asked.valid.squeeze(1)), v, Denominator::plus, kAdded);
+    const auto mixed = kernel_attention(f_q, real_features(f_k, asked.real_whole()), v, Denominator::plus, kAdded);
     return w_o->forward(asking.give_whole(mixed));
   }
 };

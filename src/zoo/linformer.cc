@@ -16,9 +16,9 @@ class Linformer : public ZooAttention {
     const auto& share = choice("share");
     const auto heads = share == "none" ? options.heads() : 1;
     const auto shape = std::vector<int64_t>{heads, integer("k"), integer("max_length")};
-    e_ = register_parameter("e", torch::empty(shape));
+    hold_parameter(e_, "e", torch::empty(shape));
     if (share != "keys_and_values") {
-      f_ = register_parameter("f", torch::empty(shape));
+      hold_parameter(f_, "f", torch::empty(shape));
     }
   }
 

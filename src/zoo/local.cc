@@ -20,7 +20,7 @@ class Local : public ZooAttention {
     const auto k = blocks.take(w_k->forward(stream.rows), heads);
     const auto v = blocks.take(w_v->forward(stream.rows), heads);
     const auto mixed =
-        attend_blocks(q, {{k, v, key_mask(blocks.valid)}}, [this](const at::Tensor& map) { return drop(map); });
+        attend_blocks(q, {{k, v, key_mask(blocks.real())}}, [this](const at::Tensor& map) { return drop(map); });
     return w_o->forward(blocks.give(mixed));
   }
 };

@@ -8,6 +8,8 @@
 namespace dba::zoo {
 namespace {
 
+using at::Tensor;
+
 /// (B, L, n): the means over the segments that each sequence is cut into, min(L, length) of them, as even as can be:
 /// segment s begins at ⌊s·length/segments⌋.
 at::Tensor segment_means(const at::Tensor& lengths, int64_t landmarks, int64_t n, at::ScalarType type) {
@@ -41,7 +43,7 @@ class Nystromformer : public ZooAttention {
     register_projections();
     if (const auto width = integer("conv"); width > 0) {
       TORCH_CHECK(width % 2 == 1, "dba::zoo: option conv of nystromformer must be odd or 0, got ", width);
-      conv_ = register_parameter("conv", torch::empty({options.heads(), 1, width, 1}));
+      hold_parameter(conv_, "conv", torch::empty({options.heads(), 1, width, 1}));
     }
   }
 
@@ -70,12 +72,16 @@ class Nystromformer : public ZooAttention {
     const auto real_q = mean_q.sum(2).gt(0).view({asking.batch, 1, -1, 1});
     const auto real_k = mean_k.sum(2).gt(0).view({asked.batch, 1, 1, -1});
 
-    const auto to_marks = masked_scores(torch::matmul(q, marks_k.transpose(2, 3)), real_k).softmax(3);
-    const auto between = masked_scores(torch::matmul(marks_q, marks_k.transpose(2, 3)), real_k)
-                             .softmax(3)
-                             .masked_fill(real_q.logical_and(real_k).logical_not(), 0);
+    const bool masked = asking.real_whole().defined() || asked.real_whole().defined();
+    const auto seen = masked ? real_k : Tensor();
+    const auto to_marks = masked_scores(torch::matmul(q, marks_k.transpose(2, 3)), seen).softmax(3);
+    auto between = masked_scores(torch::matmul(marks_q, marks_k.transpose(2, 3)), seen).softmax(3);
+    if (masked) {
+      between = between.masked_fill(real_q.logical_and(real_k).logical_not(), 0);
+    }
     const auto from_marks =
-        masked_scores(torch::matmul(marks_q, k.transpose(2, 3)), asked.valid.unsqueeze(1)).softmax(3);
+        masked_scores(torch::matmul(marks_q, k.transpose(2, 3)), masked ? asked.valid.unsqueeze(1) : Tensor())
+            .softmax(3);
     const auto inverse = approximate_inverse(between, integer("iterations"));
     auto mixed = torch::matmul(drop(to_marks), torch::matmul(inverse, torch::matmul(drop(from_marks), v)));
     if (conv_.defined() && &queries == &memory) {

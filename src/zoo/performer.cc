@@ -17,31 +17,34 @@ class Performer : public ZooAttention {
   Performer(const DBAttentionOptions& options_, const OptionValues& values_)
       : ZooAttention("performer", options_, values_) {
     register_projections();
-    features_ = register_buffer("features", orthogonal_features(integer("features"), head_width(), integer("seed")));
+    hold_buffer(features_, "features", orthogonal_features(integer("features"), head_width(), integer("seed")));
   }
 
  private:
-  /// x (B, H, n, d_h), valid (B, n). The largest exponent is taken out: from queries in each row, from keys over the
-  /// sequence and head; numerator and denominator lose the same factor.
+  /// x (B, H, n, d_h), valid (B, n) or undefined. The largest exponent is taken out: from queries in each row, from
+  /// keys over the sequence and head; numerator and denominator lose the same factor.
   at::Tensor features(const at::Tensor& x, const at::Tensor& valid, bool keys) const {
     const auto scaled = x * std::pow(static_cast<double>(head_width()), -0.25);
     const auto projected = torch::matmul(scaled, features_.t());
     if (choice("kernel") == "relu") {
       return real_features(projected.relu() + kReluEps, valid);
     }
-    const auto exponent = projected - scaled.square().sum(3, /*keepdim=*/true) / 2;
-    const auto highest =
-        keys ? masked_scores(projected, valid.unsqueeze(1).unsqueeze(3)).amax({2, 3}, true) : projected.amax({3}, true);
+    const auto highest = !keys ? projected.amax({3}, true)
+                         : valid.defined()
+                             ? masked_scores(projected, valid.unsqueeze(1).unsqueeze(3)).amax({2, 3}, true)
+                             : projected.amax({2, 3}, true);
+    // 1/√m (exp(w·x' − |x'|²/2 − c) + ε), with all that belongs to a row in one subtraction.
     const auto scale = 1.0 / std::sqrt(static_cast<double>(integer("features")));
-    return real_features(scale * ((exponent - highest.detach()).exp() + kSoftmaxEps), valid);
+    const auto off = scaled.square().sum(3, /*keepdim=*/true) / 2 + highest.detach() - std::log(scale);
+    return real_features((projected - off).exp() + scale * kSoftmaxEps, valid);
   }
 
   at::Tensor mix(const Stream& queries, const Stream& memory) override {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto f_q = features(asking.take_whole(w_q->forward(queries.rows), heads), asking.valid.squeeze(1), false);
-    const auto f_k = features(asked.take_whole(w_k->forward(memory.rows), heads), asked.valid.squeeze(1), true);
+    const auto f_q = features(asking.take_whole(w_q->forward(queries.rows), heads), asking.real_whole(), false);
+    const auto f_k = features(asked.take_whole(w_k->forward(memory.rows), heads), asked.real_whole(), true);
     const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
     return w_o->forward(asking.give_whole(kernel_attention(f_q, f_k, v)));
   }

@@ -30,8 +30,8 @@ class Reformer : public ZooAttention {
     w_qk_ = project("w_qk", d, d);
     w_v = project("w_v", d, d);
     w_o = project("w_o", d, d);
-    rotations_ = register_buffer(
-        "rotations",
+    hold_buffer(
+        rotations_, "rotations",
         seeded_normal({integer("rounds"), options.heads(), head_width(), buckets / 2}, integer("seed")).to(at::kFloat));
   }
 

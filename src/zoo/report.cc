@@ -132,6 +132,18 @@ and a training configuration names both, with max_length taken from the data whe
       method: longformer
       method_options: window=128, globals=2
 
+In Python a member is a module that is called as `dba.DBAttention` is, with padding masks, packed rows or nested tensors:
+
+    attention = dba.zoo.make("longformer", 256, 4, window=128, globals=2)
+    y, _ = attention(x, key_padding_mask=padding)
+
+Its parameters are ordinary ones of PyTorch, under the names that they have in C++; each call hands them to the C++
+layer, so no method is written twice, and both languages compute the same numbers. `dba.zoo.members()` has the records
+below, and `dba.load` takes what `dba train` trained with any of them.
+
+`dba bench` times them (`--methods "longformer(window=128),dba"`), `dba reproduce efficiency` measures them all in the
+paper's Text model, and bench/zoo_speed.py sets each beside a straightforward PyTorch version.
+
 Every member takes d, heads, dropout and bias; those that keep a map drop out there, the others have no attention
 dropout. `dba::zoo::ZooAttention::attend_to` is cross-attention where the table has it. Random choices come from the
 member's `seed` and nothing else: they are the same for a sequence alone and in a batch, and stay the same for the life
@@ -139,6 +151,24 @@ of the layer.
 
 Where Long-Range Arena's released code, from which many published figures come, does something else than the method's
 paper, the member follows the paper and its paragraph names the difference.
+
+## Other packages
+
+Tests compare outputs and gradients with these packages, in float64 and with the same weights
+(tests/python/test_zoo_packages.py):
+
+| member | package | agrees at | elsewhere the package differs |
+| --- | --- | --- | --- |
+| `linformer` | linformer | `share=heads`, any n | `share_kv` there makes one projection of keys and values too; queries, keys and values have no bias; it knows no padding |
+| `performer` | performer-pytorch | both kernels, plain batches | padding reaches the largest exponent of the keys |
+| `nystromformer` | nystrom-attention | one sequence and one head, n a multiple of the landmarks | it divides the first iterate by the largest norm of all heads and sequences of the batch; other lengths get zeros in front, which enter the first landmark |
+| `local` | local-attention | no look to either side, with a mask | without a mask the zeros that fill the last block are attended to |
+| `longformer` | local-attention | `globals=0` is its exact window | |
+| `reformer` | reformer-pytorch | own buckets alone, pairs once, n a multiple of two chunks, our hashes | by default tokens see other buckets of their chunk too, pairs count in every round, hashes are drawn anew at every call |
+| `sinkhorn` | sinkhorn-transformer | the sorted attention, where values are keys | sorted values are taken from the sorted keys; its sort network reads queries and keys, with Gumbel noise |
+
+linear-attention-transformer is not compared: its weights are a softmax of the queries over the width times one of the
+keys over the tokens, not the Linear Transformer's elu(x) + 1.
 
 ## Members
 

@@ -14,7 +14,7 @@ class Scatterbrain : public ZooAttention {
   Scatterbrain(const DBAttentionOptions& options_, const OptionValues& values_)
       : ZooAttention("scatterbrain", options_, values_) {
     register_projections();
-    features_ = register_buffer("features", orthogonal_features(integer("features"), head_width(), integer("seed")));
+    hold_buffer(features_, "features", orthogonal_features(integer("features"), head_width(), integer("seed")));
   }
 
  private:

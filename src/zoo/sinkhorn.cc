@@ -14,7 +14,7 @@ at::Tensor balanced(at::Tensor scores, const at::Tensor& mask, int64_t iteration
       scores = masked_scores(scores - scores.logsumexp({axis}, /*keepdim=*/true), mask);
     }
   }
-  return scores.exp().masked_fill(mask.logical_not(), 0);
+  return mask.defined() ? scores.exp().masked_fill(mask.logical_not(), 0) : scores.exp();
 }
 
 class Sinkhorn : public ZooAttention {
@@ -38,15 +38,18 @@ class Sinkhorn : public ZooAttention {
     const auto sums = blocks.take(stream.rows, 1).sum(3).squeeze(1);  // (B, blocks, d)
     const auto scores = w_p_->forward(w_b_->forward(sums).relu()).view({blocks.batch, count, heads, most_blocks_});
     const auto there = torch::arange(count, blocks.lengths.options()).lt(blocks.counts.unsqueeze(1));
-    const auto between = there.unsqueeze(1).logical_and(there.unsqueeze(2)).unsqueeze(1);  // (B, 1, blocks, blocks)
+    const auto between =
+        blocks.real().defined()
+            ? there.unsqueeze(1).logical_and(there.unsqueeze(2)).unsqueeze(1)  // (B, 1, blocks, blocks)
+            : at::Tensor();
     const auto sort = balanced(scores.narrow(3, 0, count).transpose(1, 2), between, integer("iterations"));
     const auto sorted = [&](const at::Tensor& rows) {
       return torch::matmul(sort, rows.flatten(3)).unflatten(3, {rows.size(3), rows.size(4)});
     };
     // Places that no block of the sequence fills: beyond its length where it is shorter than a block.
     const auto filled = torch::arange(blocks.size, blocks.lengths.options()).lt(blocks.lengths.unsqueeze(1));
-    const auto mask = filled.view({-1, 1, 1, 1, blocks.size});
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.valid)}, {sorted(k), sorted(v), mask}},
+    const auto mask = blocks.real().defined() ? filled.view({-1, 1, 1, 1, blocks.size}) : at::Tensor();
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), mask}},
                                      [this](const at::Tensor& map) { return drop(map); });
     return w_o->forward(blocks.give(mixed));
   }

@@ -34,7 +34,7 @@ class SparseTransformer : public ZooAttention {
     const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
     const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
 
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.valid)}, {summary(k), summary(v), mask}},
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {summary(k), summary(v), mask}},
                                      [this](const at::Tensor& map) { return drop(map); });
     return w_o->forward(blocks.give(mixed));
   }

@@ -18,21 +18,21 @@ class Synthesizer : public ZooAttention {
       w_1_ = project("w_1", d, d);
     }
     if (kind == "dense") {
-      w_2_ = register_parameter("w_2", torch::empty({heads, head_width(), longest}));
+      hold_parameter(w_2_, "w_2", torch::empty({heads, head_width(), longest}));
     } else if (kind == "factorised_dense") {
       const auto a = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(longest))));
-      w_a_ = register_parameter("w_a", torch::empty({heads, head_width(), a}));
-      w_b_ = register_parameter("w_b", torch::empty({heads, head_width(), (longest + a - 1) / a}));
+      hold_parameter(w_a_, "w_a", torch::empty({heads, head_width(), a}));
+      hold_parameter(w_b_, "w_b", torch::empty({heads, head_width(), (longest + a - 1) / a}));
     } else if (kind == "factorised_random") {
-      r_1_ = register_parameter("r_1", torch::empty({heads, longest, integer("rank")}));
-      r_2_ = register_parameter("r_2", torch::empty({heads, longest, integer("rank")}));
+      hold_parameter(r_1_, "r_1", torch::empty({heads, longest, integer("rank")}));
+      hold_parameter(r_2_, "r_2", torch::empty({heads, longest, integer("rank")}));
     } else {
-      r_ = register_parameter("r", torch::empty({heads, longest, longest}));
+      hold_parameter(r_, "r", torch::empty({heads, longest, longest}));
     }
     if (kind == "mixed") {
       w_q = project("w_q", d, d);
       w_k = project("w_k", d, d);
-      alpha_ = register_parameter("alpha", torch::empty({2}));
+      hold_parameter(alpha_, "alpha", torch::empty({2}));
     }
     w_v = project("w_v", d, d);
     w_o = project("w_o", d, d);
@@ -77,16 +77,24 @@ class Synthesizer : public ZooAttention {
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto blocks = Blocks::whole(stream.sequences);
     const auto heads = options.heads();
+    const auto v = blocks.take_whole(w_v->forward(stream.rows), heads);
+    const bool drops = is_training() && options.dropout() > 0;
+    auto scores = synthetic(stream, blocks);
+    if (scores.size(0) == 1 && !alpha_.defined() && !drops && !blocks.real().defined()) {
+      // One map for all sequences: their values stand side by side.
+      const auto beside = v.permute({1, 2, 0, 3}).flatten(2);  // (H, n, B·d_h)
+      const auto mixed = torch::matmul(scores.squeeze(0).softmax(2), beside).unflatten(2, {blocks.batch, -1});
+      return w_o->forward(blocks.give_whole(mixed.permute({2, 0, 1, 3})));
+    }
     const auto exists = blocks.valid.unsqueeze(1);  // (B, 1, 1, n)
-    auto map = masked_scores(synthetic(stream, blocks).expand({blocks.batch, -1, -1, -1}), exists).softmax(3);
+    auto map = masked_scores(scores.expand({blocks.batch, -1, -1, -1}), exists).softmax(3);
     if (alpha_.defined()) {
       const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);
       const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
-      const auto scores = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
+      scores = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
       const auto share = alpha_.softmax(0);
       map = share[0] * map + share[1] * masked_scores(scores, exists).softmax(3);
     }
-    const auto v = blocks.take_whole(w_v->forward(stream.rows), heads);
     return w_o->forward(blocks.give_whole(torch::matmul(drop(map), v)));
   }
 

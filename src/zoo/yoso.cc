@@ -14,10 +14,11 @@ using at::Tensor;
 /// Rows of `from` (B, H, m, w) summed by code (B, H, m) in a table of `buckets`, and looked up by other codes (B, H,
 /// n).
 Tensor look_up(const Tensor& from, const Tensor& code_from, const Tensor& code_to, int64_t buckets) {
-  const auto spread = [&](const Tensor& code) { return code.unsqueeze(3).expand({-1, -1, -1, from.size(3)}); };
-  const auto table =
-      from.new_zeros({from.size(0), from.size(1), buckets, from.size(3)}).scatter_add(2, spread(code_from), from);
-  return table.gather(2, spread(code_to));
+  const auto batch = from.size(0), heads = from.size(1), width = from.size(3);
+  const auto first = torch::arange(batch * heads, code_from.options()).view({batch, heads, 1}) * buckets;
+  auto table = from.new_zeros({batch * heads * buckets, width});
+  table.index_add_(0, (first + code_from).flatten(), from.reshape({-1, width}));
+  return table.index_select(0, (first + code_to).flatten()).view({batch, heads, code_to.size(2), width});
 }
 
 /// Σ_j B_ij v_j with B_ij the share of the hashes whose codes agree; codes (B, H, n, hashes). The gradient of B_ij for
@@ -43,6 +44,11 @@ struct SampledBernoulli : torch::autograd::Function<SampledBernoulli> {
     const auto buckets = int64_t{1} << tau;
     const auto hashes = code_q.size(3);
     const auto dy = gradients[0] / hashes;
+    const auto half = static_cast<double>(tau) / 2;
+    if (k.size(2) <= hashes * v.size(3)) {
+      auto [dq, dk, dv] = by_pairs(q, k, v, dy, code_q, code_k);
+      return {dq * half, dk * half, dv, {}, {}, {}};
+    }
     auto dq = torch::zeros_like(q), dk = torch::zeros_like(k), dv = torch::zeros_like(v);
     for (int64_t h = 0; h < hashes; ++h) {
       const auto from_q = code_q.select(3, h), from_k = code_k.select(3, h);
@@ -55,11 +61,34 @@ struct SampledBernoulli : torch::autograd::Function<SampledBernoulli> {
         dk += contracted(some_v, look_up(outer(some_dy, q), from_q, from_k, buckets));
       }
     }
-    const auto half = static_cast<double>(tau) / 2;
     return {dq * half, dk * half, dv, {}, {}, {}};
   }
 
  private:
+  /// dQ and dK without the factor τ/2, and dV, from the weights B of some queries at a time: n keys cost a query
+  /// n·(hashes + w) operations, where tables of w × w cost hashes·w².
+  static std::tuple<Tensor, Tensor, Tensor> by_pairs(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                     const Tensor& dy, const Tensor& code_q, const Tensor& code_k) {
+    auto dk = torch::zeros_like(k), dv = torch::zeros_like(v);
+    const auto key_codes = code_k.to(at::kInt).unsqueeze(2);  // (B, H, 1, n, hashes)
+    const auto pairs = int64_t{1} << (k.is_cpu() ? 18 : 24);  // of a cache's size, or enough to keep a GPU busy
+    const auto at_once = std::max<int64_t>(pairs / std::max<int64_t>(k.size(0) * k.size(1) * k.size(2), 1), 1);
+    std::vector<Tensor> parts;
+    for (int64_t begin = 0; begin < q.size(2); begin += at_once) {
+      const auto some = [&](const Tensor& x) { return x.narrow(2, begin, std::min(at_once, x.size(2) - begin)); };
+      const auto codes = some(code_q).to(at::kInt).unsqueeze(3);
+      auto agreeing = torch::zeros({q.size(0), q.size(1), codes.size(2), k.size(2)}, q.options());
+      for (int64_t h = 0; h < code_q.size(3); ++h) {
+        agreeing += codes.select(4, h).eq(key_codes.select(4, h));
+      }
+      dv += torch::matmul(agreeing.transpose(2, 3), some(dy));
+      const auto pull = agreeing * torch::matmul(some(dy), v.transpose(2, 3));
+      parts.push_back(torch::matmul(pull, k));
+      dk += torch::matmul(pull.transpose(2, 3), some(q));
+    }
+    return {torch::cat(parts, 2), dk, dv};
+  }
+
   static constexpr int64_t kEntries = 8;
   static Tensor outer(const Tensor& a, const Tensor& b) {
     return (a.unsqueeze(4) * b.unsqueeze(3)).flatten(3);
@@ -76,9 +105,8 @@ class Yoso : public ZooAttention {
     TORCH_CHECK(integer("tau") <= 16, "dba::zoo: option tau of yoso must be at most 16, got ", integer("tau"),
                 ", for tables have 2^tau rows");
     if (choice("kind") == "sampled") {
-      directions_ = register_buffer(
-          "directions",
-          seeded_normal({integer("hashes") * integer("tau"), head_width()}, integer("seed")).to(at::kFloat));
+      hold_buffer(directions_, "directions",
+                  seeded_normal({integer("hashes") * integer("tau"), head_width()}, integer("seed")).to(at::kFloat));
     }
   }
 

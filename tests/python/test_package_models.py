@@ -38,6 +38,9 @@ VARIANTS = {
                         "model.z_update=fixed", "data.tokeniser=whitespace", "data.cls=true", "data.eos=true"],
     "text, bare": ["model.z_update=fixed", "model.bias=false", "model.slots_norm=false", "model.embedding_norm=false",
                    "model.initialise=torch_default"],
+    "text, linformer": ["model.method=linformer", "model.method_options=k=3, share=none", "model.tied=true"],
+    "pairs, luna": ["model.method=luna", "data.second_text_column=more", "model.initialise=bert"],
+    "series, performer": ["model.method=performer", "model.method_options=features=8", "model.norm_first=true"],
 }
 
 
@@ -224,7 +227,7 @@ def test_models_that_only_the_program_knows_are_refused_in_words(tmp_path):
     assert dba.load(tmp_path).labels == ["no", "yes"]
     with safetensors.safe_open(file, "pt") as content:
         metadata = content.metadata()
-    for before, after, sentence in (("method: \"dba\"", "method: \"luna\"", "its attention is luna"),
+    for before, after, sentence in (("method: \"dba\"", "method: \"lunar\"", 'nearest known one is "luna"'),
                                     ("  d: 16", "  d: 16\n  depth: 3", "does not know model.depth")):
         changed = {**metadata, "config": metadata["config"].replace(before, after)}
         safetensors.torch.save_file(model.state_dict(), tmp_path / "other.safetensors", changed)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..layer import DBALayer, Slots, check_choice
 from ..sequences import Sequences, clear_rows
+from ..zoo.layer import ZooLayer
 from .full_map import full_map_attention
 
 Z_UPDATES = ("residual_norm", "replace", "fixed", "own")
@@ -90,3 +91,11 @@ class SoftmaxSelfAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         mixed = full_map_attention(self.w_q(x), self.w_k(x), self.w_v(x), sequences, self.heads, dropout)
         return clear_rows(self.w_o(mixed), sequences.row_mask()), z
+
+
+class ZooSelfAttention(ZooLayer):
+    """A member of the zoo in a stack; Luna's slots travel as DBA's do."""
+
+    def forward(self, x: Tensor, sequences: Sequences, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """x (N, d), z (d_p, d) or (B, d_p, d). Returns y (N, d) and the next layer's Z."""
+        return self.attend(x, sequences, z)

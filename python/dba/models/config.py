@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from ..layer import FORMS, NORMALISES, check_choice, check_positive, check_rate
+from ..zoo.records import member
 from .attention import Z_UPDATES
 
 CHOICES = {
-    "method": ("dba", "softmax"),
     "form": FORMS,
     "normalise": NORMALISES,
     "z_update": Z_UPDATES,
@@ -27,6 +27,7 @@ class ModelConfig:
     """Names, defaults and meanings are those of the program; docs/config.md lists them."""
 
     method: str = "dba"
+    method_options: str = ""
     d: int = 128
     heads: int = 4
     layers: int = 2
@@ -58,6 +59,8 @@ class ModelConfig:
     initialise: str = "luna"
 
     def __post_init__(self) -> None:
+        if self.method not in ("dba", "softmax"):
+            member(self.method)
         for name, choices in CHOICES.items():
             check_choice("models.ModelConfig", name, getattr(self, name), choices)
         for name in ("d", "heads", "layers", "d_ffn", "d_p", "d_in"):
@@ -66,3 +69,10 @@ class ModelConfig:
             raise ValueError(f"dba.models.ModelConfig: d must be divisible by heads, got {self.d} and {self.heads}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             check_rate("models.ModelConfig", name, getattr(self, name))
+
+    def attention_options(self, max_length: int) -> str:
+        """`method_options`, with the longest sequence where the member needs one and the options name none."""
+        named = [part.split("=")[0].strip() for part in self.method_options.split(",")]
+        if not member(self.method).capabilities.needs_max_length or "max_length" in named:
+            return self.method_options
+        return ", ".join(filter(None, (self.method_options, f"max_length={max_length}")))

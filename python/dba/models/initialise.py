@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from ..layer import DBALayer, Slots, check_choice
-from .attention import SoftmaxSelfAttention
+from .attention import SoftmaxSelfAttention, ZooSelfAttention
 from .config import CHOICES
 from .embedding import PositionEmbedding, TokenEmbedding
 from .pooling import Head
@@ -46,7 +46,7 @@ def _visit(module: nn.Module, name: str, place: str, scheme: str) -> None:
             nn.init.normal_(module.z, std=BERT_DEVIATION)
     elif scheme == "torch_default" and isinstance(module, PositionEmbedding) and hasattr(module, "weight"):
         nn.init.uniform_(module.weight, -POSITION_BOUND, POSITION_BOUND)
-    if isinstance(module, DBALayer | SoftmaxSelfAttention):
+    if isinstance(module, DBALayer | SoftmaxSelfAttention | ZooSelfAttention):
         place = "attention"
     elif isinstance(module, Head):
         place = "head"

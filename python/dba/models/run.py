@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .classifier import Classifier, DualEncoder
-from .config import CHOICES, ModelConfig
+from .config import ModelConfig
 from .encoding import Encoding
 from .yaml_text import Settings, read_settings, write_settings
 
@@ -60,10 +60,6 @@ def load(path: str | pathlib.Path, device: torch.device | str = "cpu") -> Classi
 
 def _config_of(section: Settings, file: pathlib.Path) -> ModelConfig:
     """The sizes and choices in the file, as far as this package knows them; what it does not know must be unset."""
-    method = section.get("method", "dba")
-    if method not in CHOICES["method"]:
-        raise ValueError(f"dba.load: {file}: its attention is {method}, which the program alone knows; the package has "
-                         f"{' and '.join(CHOICES['method'])}. `dba predict` and `dba evaluate` take the file")
     known = {field.name for field in dataclasses.fields(ModelConfig)}
     strange = [f"model.{key}" for key, value in section.items() if key not in known and value]
     if strange:

@@ -1,0 +1,90 @@
+"""A member of the zoo in the convention of nn.MultiheadAttention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..attention import check_batches, refuse_options, refuse_what_has_no_meaning
+from ..tokens import TokenRows
+from .layer import ZooLayer, option_text
+
+LUNAS_OWN = ("d_p", "z_dropout")
+
+
+class ZooAttention(ZooLayer):
+    """Attention of one member with the constructor's arguments and the call of `dba.DBAttention`; `dba.zoo.make` makes
+    it. There is no map to return, no attn_mask, and nothing is causal.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: int | str | bool,
+    ) -> None:
+        refuse_options(f"zoo.{name}", embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim,
+                       vdim=vdim)
+        slots = {option: options.pop(option) for option in LUNAS_OWN if name == "luna" and option in options}
+        super().__init__(name, embed_dim, num_heads, dropout=dropout, bias=bias, options=option_text(options), **slots)
+        self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
+        self.to(device=device, dtype=dtype)
+
+    # nn.TransformerEncoderLayer reads these before it takes a fast path of its own, which would bypass this module.
+    in_proj_bias = None
+    _qkv_same_embed_dim = False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = False,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        query_padding_mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        key_cu_seqlens: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """Self-attention if `key` is None or the query itself, else cross-attention, which not every member has.
+
+        query: (B, n, d), (n, B, d) with batch_first=False, (n, d) for one sequence, packed rows (N, d) with
+            `cu_seqlens` (B + 1), or a nested tensor. key likewise, with `key_cu_seqlens`; value is key.
+        key_padding_mask (B, n_key), query_padding_mask (B, n): as for `dba.DBAttention`.
+        need_weights: must be False.
+
+        Returns the output, shaped like query, and None.
+        """
+        function = f"zoo.{self.member.name}"
+        refuse_what_has_no_meaning(function, attn_mask, is_causal, query if key is None else key, value)
+        if need_weights:
+            raise ValueError(f"dba.{function}: need_weights must be False, got True; there is no map to show")
+        # A member without parameters (FNet) takes tokens of any type.
+        weight = self.w_o.weight if hasattr(self, "w_o") else query.new_empty(0, self.embed_dim)
+        if key is None or key is query:
+            if query_padding_mask is not None or key_cu_seqlens is not None:
+                raise ValueError(
+                    f"dba.{function}: self-attention has one set of sequences; give key_padding_mask or cu_seqlens, "
+                    "and leave query_padding_mask and key_cu_seqlens out"
+                )
+            tokens = TokenRows(function, "query", query, weight, self.batch_first, key_padding_mask, cu_seqlens)
+            return tokens.shaped(self.attend(tokens.rows, tokens.sequences)[0]), None
+        asking = TokenRows(function, "query", query, weight, self.batch_first, query_padding_mask, cu_seqlens,
+                           "query_padding_mask")
+        asked = TokenRows(function, "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens)
+        check_batches(function, asking.sequences, asked.sequences)
+        return asking.shaped(self.attend_to(asking.rows, asking.sequences, asked.rows, asked.sequences)), None

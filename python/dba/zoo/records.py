@@ -1,0 +1,91 @@
+"""What the C++ registry says of its members."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+from typing import Any
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a member."""
+
+    name: str
+    default: str | None
+    """None: it must be given."""
+    meaning: str
+    least: int | None = None
+    """The smallest value of an integer; None for one of `choices`."""
+    choices: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Capabilities:
+    """What may be asked of a member."""
+
+    exact: bool
+    """Softmax attention between all tokens; else an approximation or a substitute."""
+    learned_per_position: bool
+    needs_max_length: bool
+    """The option max_length must be given, and longer sequences are refused."""
+    deterministic: bool
+    """No random choices; else the option seed decides them."""
+    cross_attention: bool
+    masks: bool
+    dropout: bool
+    """Has a map that dropout acts on."""
+    slots: bool
+    """May carry slots from layer to layer."""
+    growth: str
+    """Of time and memory with the length: linear, linearithmic, sub-quadratic or quadratic."""
+    complexity: str
+    """In n, for one head."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A member's record."""
+
+    name: str
+    title: str
+    paper: str
+    about: str
+    """A paragraph with its formula."""
+    options: tuple[Option, ...]
+    capabilities: Capabilities
+    parameters: int
+    """Of a layer with d = 256, four heads and, where positions have parameters, max_length = 1024."""
+
+
+@functools.cache
+def members() -> tuple[Member, ...]:
+    """All twenty, softmax attention and DBA first."""
+    with torch.random.fork_rng(devices=[]):  # parameters are counted of layers, whose weights are drawn
+        text = torch.ops.dba.zoo_members()
+    return tuple(_record(record) for record in json.loads(text)["members"])
+
+
+def _record(record: dict[str, Any]) -> Member:
+    options = tuple(Option(**{**one, "choices": tuple(one.get("choices", ()))}) for one in record["options"])
+    return Member(**{**record, "options": options, "capabilities": Capabilities(**record["capabilities"])})
+
+
+def names() -> list[str]:
+    """The members' names."""
+    return [record.name for record in members()]
+
+
+def member(name: str) -> Member:
+    """The record of that name; an unknown one is refused with the nearest."""
+    for record in members():
+        if record.name == name:
+            return record
+    nearest = difflib.get_close_matches(name, names(), 1, 0.0)[0]
+    raise ValueError(
+        f'dba.zoo: no member is called "{name}"; the nearest known one is "{nearest}", all are {", ".join(names())}'
+    )

@@ -1,0 +1,204 @@
+"""The zoo by name in Python: every member runs, learns, ignores padding and does what its record says."""
+
+import copy
+import pathlib
+import pickle
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+import dba  # noqa: E402
+
+D, HEADS, LONGEST = 16, 2, 40
+# Small enough that sequences of forty tokens have several blocks, chunks and segments.
+OPTIONS = {
+    "local": {"block": 8},
+    "sparse": {"summary": 2},
+    "longformer": {"window": 8, "globals": 2},
+    "bigbird": {"block": 4, "random": 1},
+    "linformer": {"k": 5, "max_length": LONGEST},
+    "reformer": {"chunk": 4, "buckets": 4},
+    "sinkhorn": {"block": 8, "max_length": LONGEST},
+    "synthesizer": {"kind": "mixed", "max_length": LONGEST},
+    "performer": {"features": 32},
+    "nystromformer": {"landmarks": 5, "conv": 3},
+    "yoso": {"tau": 3, "hashes": 4},
+    "scatterbrain": {"window": 8, "features": 8},
+    "pixelfly": {"block": 4, "butterfly": 4, "rank": 3},
+    "luna": {"d_p": 4, "mask_slots": True},
+    "dba": {"d_p": 4, "d_in": 8},
+}
+NAMES = dba.zoo.names()
+
+
+def made(name, **more):
+    torch.manual_seed(2)
+    return dba.zoo.make(name, D, HEADS, dtype=torch.float64, **OPTIONS.get(name, {}), **more)
+
+
+def tokens(*shape, seed=3):
+    return torch.randn(*shape, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_all_twenty_are_there_with_their_records():
+    assert len(NAMES) == 20 and len(set(NAMES)) == 20 and set(OPTIONS) <= set(NAMES)
+    performer = dba.zoo.member("performer")
+    assert performer.title == "Performer" and performer.capabilities.growth == "linear" and performer.parameters > 0
+    features, kernel, seed = performer.options
+    assert (features.name, features.default, features.least) == ("features", "256", 1)
+    assert kernel.choices == ("softmax", "relu") and seed.default == "1"
+    assert dba.zoo.member("linformer").options[-1].default is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_and_packing_change_nothing_and_every_parameter_learns(name):
+    layer = made(name)
+    lengths = [LONGEST, 1, 23]
+    x = tokens(3, LONGEST).requires_grad_()
+    padding = torch.arange(LONGEST) >= torch.tensor(lengths)[:, None]
+    y, none = layer(x, x, x, key_padding_mask=padding)
+    assert none is None and y.shape == x.shape
+    assert not y[padding].any() and y[~padding].isfinite().all()
+    # Alone, beside others that are longer, and one behind the other.
+    for b, length in enumerate(lengths):
+        close(layer(x[b : b + 1, :length])[0][0], y[b, :length])
+    packed, _ = layer(x[~padding], cu_seqlens=torch.tensor([0, 40, 41, 64]))
+    close(packed, y[~padding])
+    # Whatever stands in the padding is not read, NaN included.
+    close(layer(x.masked_fill(padding[..., None], torch.nan), key_padding_mask=padding)[0], y)
+
+    weights = tokens(3, LONGEST, seed=4)
+    (y * weights).sum().backward()
+    assert x.grad[~padding].abs().sum() > 0 and not x.grad[padding].any()
+    for parameter_name, parameter in layer.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), parameter_name
+        # Biases of keys cancel in a softmax; all else moves the output.
+        assert parameter.grad.any() or parameter_name.endswith("bias"), parameter_name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cross_attention_is_there_where_the_record_says_so(name):
+    layer = made(name)
+    x, memory = tokens(2, 9), tokens(2, LONGEST, seed=5)
+    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [7]])
+    # DBA has its own sentence in the registry: there cross-attention is another module.
+    if not dba.zoo.member(name).capabilities.cross_attention and name != "dba":
+        with pytest.raises(ValueError, match=f"dba::{name}: has no cross-attention"):
+            layer(x, memory)
+        return
+    y, _ = layer(x, memory, memory, key_padding_mask=padding)
+    assert y.shape == x.shape
+    close(layer(x[1:], memory[1:, :7])[0], y[1:])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_is_copied_stored_and_cast_as_any_module(name):
+    torch.manual_seed(7)
+    layer = made(name, dropout=0.5).eval()
+    x = tokens(2, 12)
+    y = layer(x)[0]
+    before = torch.get_rng_state()
+    copies = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(8)
+    fresh = dba.zoo.make(name, D, HEADS, dtype=torch.float64, **OPTIONS.get(name, {}))
+    fresh.load_state_dict(layer.state_dict())
+    for other in (*copies, fresh.eval()):
+        assert torch.equal(other(x)[0], y)
+    with torch.no_grad():
+        for parameter in copies[0].parameters():
+            parameter.zero_()
+    assert torch.equal(layer(x)[0], y) and (name == "fnet" or not torch.equal(copies[0](x)[0], y))
+    swapped = {key: value * 2 for key, value in layer.state_dict().items()}
+    close(torch.func.functional_call(fresh, swapped, (x,))[0], loaded(fresh, swapped)(x)[0])
+    # Sampling by hashes may decide otherwise in another precision.
+    if dba.zoo.member(name).name not in ("reformer", "yoso"):
+        torch.testing.assert_close(layer.float()(x.float())[0].double(), y, rtol=1e-3, atol=1e-4)
+
+
+def loaded(layer, state):
+    layer = copy.deepcopy(layer)
+    layer.load_state_dict(state)
+    return layer
+
+
+def test_softmax_attention_is_that_of_pytorch():
+    layer = made("softmax")
+    reference = nn.MultiheadAttention(D, HEADS, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        reference.in_proj_weight.copy_(torch.cat([layer.w_q.weight, layer.w_k.weight, layer.w_v.weight]))
+        reference.in_proj_bias.copy_(torch.cat([layer.w_q.bias, layer.w_k.bias, layer.w_v.bias]))
+        reference.out_proj.load_state_dict(layer.w_o.state_dict())
+    x, padding = tokens(2, 11), torch.arange(11) >= torch.tensor([[11], [6]])
+    close(layer(x, key_padding_mask=padding)[0][~padding],
+          reference(x, x, x, key_padding_mask=padding, need_weights=False)[0][~padding])
+
+
+def test_the_seed_decides_random_choices_and_torchs_generator_the_weights():
+    same, other = made("performer"), made("performer", seed=5)
+    assert torch.equal(same.features, made("performer").features) and not torch.equal(same.features, other.features)
+    assert torch.equal(same.w_q.weight, other.w_q.weight)
+
+
+def test_dropout_acts_in_training_alone():
+    layer = made("local", dropout=0.5)
+    x = tokens(1, 12)
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+
+
+def test_a_member_serves_in_pytorchs_encoder_and_in_compiled_code():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(D, HEADS, 32, batch_first=True, dropout=0.0).eval()
+    layer.self_attn = dba.zoo.make("nystromformer", D, HEADS, landmarks=4)
+    x = torch.randn(2, 20, D)
+    padding = torch.arange(20) >= torch.tensor([[20], [13]])
+    with torch.no_grad():
+        y = layer(x, src_key_padding_mask=padding)
+        torch.testing.assert_close(layer(x[1:, :13]), y[1:, :13])
+        compiled = torch.compile(layer, backend="eager")
+        torch.testing.assert_close(compiled(x, src_key_padding_mask=padding), y)
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence():
+    x = tokens(1, LONGEST + 1)
+    linformer, local = made("linformer"), made("local")
+    for sentence, call in (
+        ('no member is called "perfomer"; the nearest known one is "performer"', lambda: made("perfomer")),
+        ('the options features, kernel, seed, got "feature"; the nearest known one is "features"',
+         lambda: dba.zoo.make("performer", D, HEADS, feature=3)),
+        ('flowformer has no options of its own, got "d_p"', lambda: made("flowformer", d_p=4)),
+        ('dba has the options d_p, d_in, .*, got "slots"', lambda: made("dba", slots=4)),
+        ("option features of performer must be an integer of 1 or more, got \"0\"",
+         lambda: dba.zoo.make("performer", D, HEADS, features=0)),
+        ("give the option max_length", lambda: dba.zoo.make("linformer", D, HEADS)),
+        ("at most max_length = 40 tokens, got one of 41", lambda: linformer(x)),
+        ("d must be divisible by heads", lambda: dba.zoo.make("local", D, 3)),
+        ("has no cross-attention", lambda: local(x, tokens(1, 3))),
+        ("must be of the parameters' type", lambda: local(x.float())),
+        ("need_weights must be False", lambda: local(x, need_weights=True)),
+        ("is_causal must be False", lambda: local(x, is_causal=True)),
+        ("key_padding_mask must have shape", lambda: local(x, key_padding_mask=torch.zeros(1, 2, dtype=torch.bool))),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_computes_the_same_on_a_gpu(name):
+    layer = made(name).eval()
+    x = tokens(3, LONGEST)
+    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [1], [23]])
+    y = layer(x, key_padding_mask=padding)[0]
+    on_gpu = layer.cuda()(x.cuda(), key_padding_mask=padding.cuda())[0]
+    torch.testing.assert_close(on_gpu.cpu(), y, rtol=1e-7, atol=1e-7)
