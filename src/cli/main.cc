@@ -15,6 +15,7 @@
 #include "cli/plan.h"
 #include "cli/plot.h"
 #include "cli/predict.h"
+#include "cli/reproduce.h"
 #include "cli/train.h"
 #include "cli/zoo.h"
 
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
       "  dba plan --n 4096 --d 256                    say which way of computing it suits a shape\n"
       "  dba plot curves runs/mine                    draw its learning curves\n"
       "  dba export runs/mine --out mine.pt2          a package for C++ programs without Python\n"
+      "  dba reproduce uea --list                     the runs behind a table of the paper\n"
       "  dba zoo longformer                           say what an attention computes and can do\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal.");
   dba::cli::add_generate(app);
@@ -43,6 +45,7 @@ int main(int argc, char** argv) {
   dba::cli::add_plan(app);
   dba::cli::add_plot(app);
   dba::cli::add_export(app);
+  dba::cli::add_reproduce(app);
   dba::cli::add_zoo(app);
   dba::cli::add_info(app);
 

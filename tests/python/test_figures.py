@@ -128,6 +128,44 @@ def cells(axes):
     return {text.get_position()[::-1]: text.get_text() for text in axes.texts}
 
 
+def write_result(folder, task, method, seed=1, variant="", lift=0.0):
+    """A file as `dba reproduce` leaves it, as far as figures read it."""
+    curves = {"train": {"step": [10, 20, 30], "loss": [2.0, 1.0, 0.5 + lift], "accuracy": [0.1, 0.2, 0.3]},
+              "validation": {"step": [15, 30], "loss": [1.8, 1.6], "accuracy": [0.25 + lift, 0.5 + lift]}}
+    result = {"task": task, "method": method, "variant": variant, "seed": seed, "curves": curves}
+    folder.mkdir(exist_ok=True)
+    (folder / f"{task}-{method}-{variant}-{seed}.json").write_text(json.dumps(result))
+
+
+def test_lra_curves_hold_the_numbers_of_every_result(tmp_path):
+    folder = tmp_path / "lra"
+    write_result(folder, "image", "dba")
+    write_result(folder, "image", "dba", seed=2, lift=0.125)
+    write_result(folder, "image", "softmax")
+    write_result(folder, "listops", "softmax")
+    write_result(folder, "image", "dba", variant="short", lift=0.25)
+    axes = figures.lra_curves(folder)
+    assert axes.shape == (2, 3)
+    assert [row[0].get_title(loc="left") for row in axes] == ["ListOps", "Image"]
+    loss, accuracy, against = axes[1]
+    assert [points(line) for line in loss.lines] == [[(10, 2), (20, 1), (30, 0.5)], [(10, 2), (20, 1), (30, 0.625)],
+                                                     [(10, 2), (20, 1), (30, 0.5)]]
+    assert [points(line) for line in accuracy.lines] == [[(15, 25), (30, 50)], [(15, 37.5), (30, 62.5)],
+                                                         [(15, 25), (30, 50)]]
+    assert points(against.lines[0]) == [(1.5, 25), (0.5, 50)]  # the loss half way between updates 10 and 20
+    assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["dba, 2 seeds", "softmax"]
+    assert loss.lines[0].get_color() == loss.lines[1].get_color() != loss.lines[2].get_color()
+    short = figures.lra_curves(folder, tasks=["image"], variant="short")
+    assert short.shape == (1, 3) and points(short[0][1].lines[0]) == [(15, 50), (30, 75)]
+    with pytest.raises(ValueError, match="text.*holds.*'listops', 'softmax'"):
+        figures.lra_curves(folder, tasks=["text"])
+    (folder / "broken.json").write_text("{")
+    with pytest.raises(ValueError, match="broken.json"):
+        figures.lra_curves(folder)
+    with pytest.raises(FileNotFoundError, match="dba reproduce lra"):
+        figures.lra_curves(tmp_path / "nowhere")
+
+
 def test_confusion_matrix_of_a_run_of_labels_and_of_counts(run, tmp_path):
     axes = figures.confusion_matrix(run)
     assert cells(axes) == {(0, 0): "3", (0, 1): "1", (1, 1): "4"}
@@ -229,6 +267,16 @@ def test_plot_command_writes_pictures(run, tmp_path):
     assert (tmp_path / "layer.svg").is_file()
 
 
+def test_plot_lra_chooses_tasks_and_methods(tmp_path):
+    from dba.figures.program import main
+
+    write_result(tmp_path / "lra", "image", "dba")
+    write_result(tmp_path / "lra", "image", "softmax")
+    assert main(["lra", str(tmp_path / "lra"), "--tasks", "image", "--methods", "softmax"]) == 0
+    picture = (tmp_path / "lra" / "curves.svg").read_text()
+    assert "<!-- softmax -->" in picture and "<!-- dba -->" not in picture
+
+
 def test_plot_command_answers_with_sentences(run, capsys):
     from dba.figures.program import main
 
@@ -277,3 +325,103 @@ def test_plot_draws_the_weights_of_a_trained_run(tmp_path, capsys):
     assert main(["weights", str(tmp_path / "run"), "--input", str(images), "--index", "12"]) == 1
     errors = capsys.readouterr().err
     assert "layer must lie in [0, 2)" in errors and "--index 12" in errors
+
+
+def efficiency_report():
+    cells = []
+    for method, speed, memory in (("softmax:math", 1.0, 1.0), ("softmax", 2.0, 0.5), ("dba", 6.0, 0.1),
+                                  ("dba:released", 7.0, 0.1), ("flowformer", 3.0, 0.2), ("luna", 5.0, 0.125)):
+        for length in (512, 4096):
+            cells.append({"method": method, "length": length, "pass": "training", "status": "ok",
+                          "speed_vs_unfused": speed, "memory_vs_unfused": memory, "speed_vs_fused": speed / 2,
+                          "memory_vs_fused": 2 * memory})
+    cells.append({"method": "yoso", "length": 512, "pass": "training", "status": "skipped", "reason": "too long"})
+    return {"dba_efficiency": 1, "machine": {"GPU": "a GPU"}, "device": "cuda", "dtype": "autocast", "batch": 32,
+            "lra_average": {"source": "paper",
+                            "percent": {"softmax": 58.57, "dba": 62.21, "luna": 61.46, "yoso": 59.2}},
+            "cells": cells}
+
+
+def test_efficiency_panels_show_speed_accuracy_and_memory_as_area(tmp_path):
+    (tmp_path / "cuda-autocast-batch32.json").write_text(json.dumps(efficiency_report()))
+    axes = figures.efficiency_panels(tmp_path)
+    assert [ax.get_title() for ax in axes] == ["512 tokens", "4,096 tokens"]
+    drawn = {text.get_text(): text.xy for text in axes[0].texts}
+    # Without an average (Flowformer), beside the yardstick (fused softmax), as a variant or unmeasured: left out.
+    assert drawn == {"softmax:math": (1.0, 58.57), "dba": (6.0, 62.21), "luna": (5.0, 61.46)}
+    areas = [collection.get_sizes()[0] for collection in axes[0].collections]
+    assert areas[1] / areas[0] == pytest.approx(0.1) and areas[2] / areas[0] == pytest.approx(0.125)
+    assert "of the paper" in axes[0].get_ylabel() and "a GPU" in axes[0].figure.get_suptitle()
+    fused = figures.efficiency_panels(tmp_path, [4096], baseline="fused")
+    assert {text.get_text(): text.xy[0] for text in fused[0].texts} == {"softmax": 1.0, "dba": 3.0, "luna": 2.5}
+    with pytest.raises(ValueError, match=r"length 99 .* the lengths \[512, 4096\]"):
+        figures.efficiency_panels(tmp_path, [99])
+    with pytest.raises(FileNotFoundError, match="dba reproduce efficiency"):
+        figures.read_efficiency(tmp_path / "..")
+    (tmp_path / "cuda-autocast-batch32.json").write_text("{}")
+    with pytest.raises(ValueError, match="no result of dba reproduce efficiency"):
+        figures.read_efficiency(tmp_path)
+
+
+def write_ts(path, series, labels):
+    """A file of the UEA archive: every channel's values separated by commas, channels and label by colons."""
+    lines = ["# made here", "@problemName waves", "@univariate false", "@equalLength false",
+             "@classLabel true " + " ".join(sorted(set(labels))), "@data"]
+    for one, label in zip(series, labels):
+        channels = [",".join("?" if numpy.isnan(value) else f"{value:g}" for value in channel) for channel in one.T]
+        lines.append(":".join([*channels, label]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_mean_series_leave_out_what_is_missing(tmp_path):
+    nan = float("nan")
+    series = [numpy.array([[1, 10], [3, 20], [5, nan]]), numpy.array([[3, 30]]), numpy.array([[7, 7]])]
+    read, labels = figures.read_ts(write_ts(tmp_path / "a.ts", series, ["up", "up", "down"]))
+    assert labels == ["up", "up", "down"] and read[0].shape == (3, 2)
+    means = figures.mean_series(read, labels)
+    numpy.testing.assert_allclose(means["up"], [[2, 20], [3, 20], [5, nan]])
+    numpy.testing.assert_allclose(means["down"], [[7, 7]])
+    (tmp_path / "b.ts").write_text("@classLabel true a\n@data\n1,two:a\n")
+    with pytest.raises(ValueError, match="b.ts:3.*dba data check"):
+        figures.read_ts(tmp_path / "b.ts")
+    (tmp_path / "c.ts").write_text("@classLabel false\n@data\n1,2:3,4\n")
+    assert figures.read_ts(tmp_path / "c.ts")[1] == [""]
+
+
+def test_plot_uea_draws_means_confusion_and_compression(tmp_path, capsys):
+    from dba.figures.program import main
+
+    if not DBA.is_file():
+        pytest.skip(f"{DBA} has not been built")
+    steps = numpy.arange(12)
+    labels = ["a", "b"] * 10
+    waves = [numpy.stack([numpy.sin(0.3 * (1 + (label == "b")) * (steps[: 8 + i % 5] + i)), numpy.ones(8 + i % 5)], 1)
+             for i, label in enumerate(labels)]
+    train, test = write_ts(tmp_path / "train.ts", waves, labels), write_ts(tmp_path / "test.ts", waves, labels)
+    settings = ["model.d=16", "model.heads=2", "model.layers=2", "model.d_ffn=16", "model.d_p=4", "model.d_in=8",
+                "model.form=released", "model.z_update=replace", "model.pooling=flatten", "batch.size=4",
+                f"data.train={train}", f"data.test={test}", "threads=1", "device=cpu", "train.updates=2",
+                "schedule.warmup=1"]
+    for run, more in (("dba", []), ("softmax", ["model.method=softmax"])):
+        trained = subprocess.run([DBA, "train", "--quiet", "--run", tmp_path / run,
+                                  *[word for setting in settings + more for word in ("--set", setting)]],
+                                 capture_output=True, text=True, timeout=120)
+        assert trained.returncode == 0, trained.stderr
+    figure = figures.series_picture(tmp_path / "dba", channels=[1, 0], examples=2, layer=1)
+    drawn = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    assert [axes.get_title() for axes in drawn[:2]] == [f"mean series per class, channel {c}" for c in (1, 0)]
+    expected = figures.mean_series(*figures.read_ts(test))
+    for line in drawn[1].lines:
+        numpy.testing.assert_allclose(line.get_ydata(), expected[line.get_label()][:, 0])
+    report = json.loads((tmp_path / "dba" / "report.json").read_text())
+    assert drawn[2].get_title().startswith(f"accuracy {report['test']['accuracy']:.1%}")
+    model = dba.load(tmp_path / "dba")
+    for axes, example in zip(drawn[3:], figures.read_ts(test)[0][:2], strict=True):
+        weights = figures.layer_weights(model, [example], 1).w_r[0].mean(0)
+        numpy.testing.assert_allclose(axes.images[0].get_array(), weights, atol=1e-6)
+    assert len([axes for axes in figures.series_picture(tmp_path / "softmax").axes
+                if axes.get_label() != "<colorbar>"]) == 3
+    assert main(["uea", str(tmp_path / "dba"), "--channels", "1"]) == 0 and (tmp_path / "dba" / "series.svg").is_file()
+    assert main(["uea", str(tmp_path / "dba"), "--channels", "2"]) == 1
+    assert "channels must lie in [0, 2)" in capsys.readouterr().err

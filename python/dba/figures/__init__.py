@@ -3,7 +3,10 @@
     learning_curves    accuracy or loss over the updates of one run or several
     over_length        time or memory over the sequence length, from `dba bench … --json`
     bench_panels       both of them, for every pass that was measured
+    lra_curves         training loss and validation accuracy, from the results of `dba reproduce lra`
+    efficiency_panels  speed, memory and accuracy of the attentions, from `dba reproduce efficiency`
     confusion_matrix   true classes against predicted ones, from a run or from arrays
+    series_picture     a run on time series: mean series per class, confusion matrix, compression weights
     compression        how much each slot takes of each token (W_r, W_c, W_c'): a map, or images for pixels
     reconstruction     how much each token takes of each slot (W_r')
     layer_weights      the factors of one layer of a trained model, for the two above
@@ -17,19 +20,29 @@ from typing import Any
 
 from .confusion import confusion_matrix
 from .curves import learning_curves, read_metrics
+from .efficiency import efficiency_panels, read_efficiency
 from .lengths import bench_panels, over_length, read_bench
+from .lra import lra_curves, read_results
+from .series import mean_series, read_ts, series_picture
 from .weights import compression, reconstruction
 
 __all__ = [
     "bench_panels",
     "compression",
     "confusion_matrix",
+    "efficiency_panels",
     "layer_weights",
     "learning_curves",
+    "lra_curves",
+    "mean_series",
     "over_length",
     "read_bench",
+    "read_efficiency",
     "read_metrics",
+    "read_results",
+    "read_ts",
     "reconstruction",
+    "series_picture",
 ]
 
 

@@ -1,0 +1,218 @@
+#include "cli/reproduce.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/cuda_driver.h"
+#include "cli/efficiency.h"
+#include "cli/exit_status.h"
+#include "cli/machine.h"
+#include "config/keys.h"
+#include "dba/config/config_file.h"
+#include "dba/run/signals.h"
+#include "reproduce/experiment.h"
+#include "reproduce/runner.h"
+#include "reproduce/shortened.h"
+#include "run/folders.h"
+
+namespace dba::cli {
+namespace {
+
+struct Arguments {
+  reproduce::Selection selection;
+  reproduce::Places places;
+  std::string data, configs, runs, results;
+  reproduce::RunnerOptions options;
+  std::int64_t threads = -1;
+  std::int64_t updates = 0;
+  double minutes = 0;
+  bool list = false;
+  bool table = false;
+};
+
+/// The processor and, where there is one, the GPU.
+std::vector<std::pair<std::string, std::string>> machine() {
+  std::vector<std::pair<std::string, std::string>> parts;
+  for (const auto& fact : describe_machine(at::Device(at::kCPU)))
+    if (fact.first == "CPU")
+      parts.push_back(fact);
+  if (const auto driver = ask_cuda_driver(); !driver.devices.empty())
+    parts.emplace_back("GPU", driver.devices.front().name);
+  return parts;
+}
+
+/// configs/NAME of the working folder, of the checkout in whose build folder the program lies, or of the installation.
+std::filesystem::path find_configs(const std::string& name) {
+  const auto below = std::filesystem::path("configs") / name;
+  char program[4096];
+  const auto size = ::readlink("/proc/self/exe", program, sizeof program);
+  const std::filesystem::path folder =
+      std::filesystem::path(std::string(program, static_cast<std::size_t>(std::max<ssize_t>(0, size)))).parent_path();
+  for (const auto& root : {std::filesystem::path(), folder.parent_path().parent_path().parent_path(),
+                           folder.parent_path() / "share" / "dba"})
+    if (run::is_there(root / below))
+      return root / below;
+  return below;
+}
+
+void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places& places) {
+  std::size_t width = 0;
+  for (const auto& run : runs)
+    width = std::max(width, run.name().size());
+  for (const auto& run : runs) {
+    const auto state = reproduce::state_of(run, places);
+    std::cout << run.name() << std::string(width + 2 - run.name().size(), ' ') << to_string(state);
+    if (state == reproduce::State::no_data)
+      std::cout << " (" << reproduce::missing_data(run, places).front().string() << ")";
+    std::cout << "\n";
+  }
+}
+
+void run_experiment(const reproduce::Experiment& experiment, Arguments arguments) {
+  auto& options = arguments.options;
+  const reproduce::Places places{
+      arguments.data,
+      arguments.configs.empty() ? find_configs(experiment.name) : std::filesystem::path(arguments.configs),
+      arguments.runs, arguments.results};
+  std::vector<reproduce::Run> runs;
+  try {
+    runs = select_runs(experiment, arguments.selection);
+  } catch (const std::invalid_argument& error) {
+    throw CLI::ValidationError(error.what());
+  }
+  for (auto& run : runs) {
+    if (arguments.updates > 0)
+      run = shortened(run, arguments.updates, config::load_config(places.configs / run.config));
+  }
+  if (arguments.list) {
+    print_list(runs, places);
+    return;
+  }
+  if (arguments.table) {
+    std::cout << write_page(experiment, places).string() << "\n";
+    return;
+  }
+  if (!run::is_there(places.configs))
+    throw CLI::ValidationError("--configs", "there is no folder " + places.configs.string() +
+                                                "; start in the root of the sources, or name the folder");
+  options.threads = arguments.threads >= 0 ? arguments.threads : options.jobs > 1 ? 1 : 0;
+  options.machine = machine();
+  options.bfloat16 = options.device != "cpu" && !ask_cuda_driver().devices.empty();
+  options.seconds = 60 * arguments.minutes;
+  const auto outcome = make_missing(experiment, runs, places, options);
+  const auto page = write_page(experiment, places);
+  for (const auto& failure : outcome.failures)
+    std::cerr << "failed: " << failure << "\n";
+  if (outcome.signal != 0) {
+    std::cerr << "stopped by a signal; the same command goes on\n";
+    throw ExitStatus{run::StopSignals::exit_code(outcome.signal)};
+  }
+  std::cout << outcome.finished << " of " << runs.size() << " runs finished";
+  if (outcome.without_data > 0)
+    std::cout << ", " << outcome.without_data << " without data";
+  std::cout << "; the table is " << page.string() << "\n";
+  if (outcome.unfinished > 0 && outcome.failures.empty()) {
+    std::cout << "the time is over; the same command goes on with " << outcome.unfinished << " runs\n";
+    throw ExitStatus{run::kTimeIsOver};
+  }
+  // Data that were asked for by name, and a call that could do nothing, are failures.
+  const bool asked_for = outcome.without_data > 0 && (!arguments.selection.tasks.empty() || outcome.finished == 0);
+  if (!outcome.failures.empty() || asked_for)
+    throw ExitStatus{kFailed};
+}
+
+void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& experiment) {
+  auto* command = reproduce.add_subcommand(experiment.name, experiment.title);
+  const auto first_task = experiment.tasks.front().name;
+  command->footer("Examples:\n  dba reproduce " + experiment.name +
+                  " --list                     the runs and how each stands\n  dba reproduce " + experiment.name +
+                  " --jobs 16                  make what is missing, 16 at a time, one thread each\n  dba reproduce " +
+                  experiment.name + " --tasks " + first_task + " --seeds 1\n  dba reproduce " + experiment.name +
+                  " --table                    only the table, from the results there are\n"
+                  "Runs that were interrupted go on where they stopped; a failed one does not stop the others.\n"
+                  "Exit status: 0 done, 1 a run failed or its data are missing, 2 wrong usage, 3 the time of\n"
+                  "--minutes is over, 130 or 143 stopped.");
+  auto arguments = std::make_shared<Arguments>();
+  arguments->data = experiment.data_folder;
+  arguments->runs = "runs/" + experiment.name;
+  arguments->results = "results/" + experiment.name;
+  const auto list = [&](const std::string& name, auto& values, const std::string& text) {
+    command->add_option(name, values, text)->delimiter(',')->allow_extra_args(true);
+  };
+  list("--tasks,--sets", arguments->selection.tasks, "only these; separated by commas or spaces");
+  list("--methods", arguments->selection.methods, "only these");
+  list("--seeds", arguments->selection.seeds, "these, not the default ones");
+  if (experiment.variants.size() > 1)
+    list("--variants", arguments->selection.variants, "only these");
+  command->add_option("--data", arguments->data, "folder of the data: " + experiment.data_help)->capture_default_str();
+  command->add_option("--configs", arguments->configs,
+                      "folder of the configurations (default configs/" + experiment.name + ")");
+  command->add_option("--runs", arguments->runs, "folder for the runs and what they print")->capture_default_str();
+  command->add_option("--results", arguments->results, "folder for the results and their table")->capture_default_str();
+  command->add_option("--jobs", arguments->options.jobs, "runs at a time, each a process of its own")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--threads", arguments->threads,
+                   "CPU threads of each run; 0: as its configuration says (default 1 with several jobs, else 0)")
+      ->check(CLI::Range(0, 4096));
+  command
+      ->add_option("--device", arguments->options.device, "auto, cpu or cuda, instead of what the configuration says")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command
+      ->add_option("--set", arguments->options.overrides,
+                   "a.b=value for all runs, to try something out; name other --runs and --results with it")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--updates", arguments->updates,
+                   "shortened runs of so many updates, to try the chain; they have results and tables of their own")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--minutes", arguments->minutes, "then save and stop; the same command goes on")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--list", arguments->list, "show the runs and how each stands, and make nothing");
+  command->add_flag("--table", arguments->table, "only write the table from the results there are");
+  command->add_flag("--quiet", arguments->options.quiet, "say nothing but errors and the end");
+  command->callback([&experiment, arguments] { run_experiment(experiment, *arguments); });
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app) {
+  auto* reproduce = app.add_subcommand("reproduce", "Run an experiment of the paper and set its numbers beside ours");
+  reproduce->footer(
+      "Examples:\n"
+      "  dba reproduce lra --tasks image --methods dba,softmax --seeds 1\n"
+      "  dba reproduce uea --list\n"
+      "  dba reproduce uea --sets JapaneseVowels --methods dba_released,softmax --jobs 4");
+  for (const auto& experiment : reproduce::experiments())
+    add_training_experiment(*reproduce, experiment);
+  add_efficiency(*reproduce);
+  // An unknown name is left over; CLI11 alone would not say what was meant.
+  reproduce->allow_extras();
+  reproduce->callback([reproduce] {
+    if (!reproduce->get_subcommands().empty()) {
+      if (const auto rest = reproduce->remaining(); !rest.empty())
+        throw CLI::ExtrasError(rest);
+      return;
+    }
+    std::vector<std::string> names;
+    for (const auto* subcommand : reproduce->get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(subcommand->get_name());
+    if (reproduce->remaining().empty()) {
+      std::string all;
+      for (const auto& name : names)
+        all += (all.empty() ? "" : ", ") + name;
+      throw CLI::ValidationError("reproduce", "name an experiment: " + all);
+    }
+    const std::string name = reproduce->remaining().front();
+    throw CLI::ValidationError(
+        "reproduce", "there is no experiment \"" + name + "\"; did you mean " + config::nearest_of(name, names) + "?");
+  });
+}
+
+}  // namespace dba::cli

@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <cstdio>
+#include <span>
+
+#include "dba/bytes/atomic_write.h"
+#include "reproduce/efficiency.h"
+#include "reproduce/paper_efficiency.h"
+#include "run/folders.h"
+
+namespace dba::reproduce {
+namespace {
+
+constexpr const char* kPreface = R"md(# Speed and memory
+
+Table 2 and figure 1 of the paper, measured here: the Text model (a classifier of bytes) with each attention, everything
+else the same. `dba reproduce efficiency` measures and writes this page; `dba plot efficiency` draws the figure from the
+files beside it.
+
+Speeds say how many times as fast as softmax attention at the same length, memory which share of its peak: more is better
+in the first, less in the second. The yardstick is softmax attention in two forms: unfused, with its n × n map in memory,
+as in the paper, and fused, as PyTorch computes it today without the map. Training is a step: forward, loss, backward,
+optimiser. Inference is a forward pass that keeps nothing. Memory is the most that was held at once: parameters, in
+training what the optimiser keeps of them, gradients, and all that the call allocates. Times are medians.
+
+Figures in brackets are the paper's, which has only ratios, to an unfused softmax attention, and does not say whether they
+are of training or of inference. Its columns from 1,024 on repeat for Local, Linformer, Reformer, Sinkhorn, Synthesizer,
+Linear Transformer and Performer what Long-Range Arena measured in training on TPUs with other code, so they were not
+measured beside DBA.
+)md";
+
+std::string formatted(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+/// Three digits, and no exponent.
+std::string milliseconds(double seconds) {
+  constexpr double kMilli = 1e3, kWhole = 100;
+  return formatted(kMilli * seconds < kWhole ? "%.3g" : "%.0f", kMilli * seconds);
+}
+
+/// "16,384".
+std::string with_commas(std::int64_t number) {
+  constexpr std::size_t kDigits = 3;
+  const auto digits = std::to_string(number);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % kDigits == 0) {
+      text += ',';
+    }
+    text += digits[i];
+  }
+  return text;
+}
+
+/// The paper's ratio for a method at a length, if it prints one.
+std::optional<double> paper_ratio(const std::string& method, std::int64_t length, bool speed) {
+  const auto column = std::find(kPaperLengths.begin(), kPaperLengths.end(), length);
+  for (const auto& row : kPaperEfficiency) {
+    if (row.method == method && column != kPaperLengths.end()) {
+      const auto index = static_cast<std::size_t>(column - kPaperLengths.begin());
+      return speed ? row.speed[index] : row.memory[index];
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int64_t> lengths_of(const EfficiencyResults& results) {
+  std::vector<std::int64_t> lengths;
+  for (const auto& cell : results.cells) {
+    lengths.push_back(cell.length);
+  }
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+std::vector<std::string> methods_of(const EfficiencyResults& results) {
+  std::vector<std::string> methods;
+  for (const auto& cell : results.cells) {
+    if (std::find(methods.begin(), methods.end(), cell.method) == methods.end()) {
+      methods.push_back(cell.method);
+    }
+  }
+  return methods;
+}
+
+/// One table: a method a row, a length a column.
+template <typename Entry>
+std::string table(const EfficiencyResults& results, const std::string& heading, const Entry& entry) {
+  const auto lengths = lengths_of(results);
+  std::string text = "\n#### " + heading + "\n\n| method |", rule = "|---|";
+  for (const auto length : lengths) {
+    text += " " + with_commas(length) + " |";
+    rule += "---:|";
+  }
+  text += "\n" + rule + "\n";
+  for (const auto& method : methods_of(results)) {
+    text += "| " + method + " |";
+    for (const auto length : lengths) {
+      text += " " + entry(method, length) + " |";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string ratio_table(const EfficiencyResults& results, const std::string& pass, bool speed, bool fused) {
+  const auto heading = std::string(speed ? "Speed" : "Peak memory") + ", " + pass + ", against " +
+                       (fused ? "fused" : "unfused") + " softmax attention";
+  return table(results, heading, [&](const std::string& method, std::int64_t length) -> std::string {
+    const auto* cell = results.find(method, length, pass);
+    if (cell == nullptr) {
+      return "";
+    }
+    const char* baseline = fused ? kFused : kUnfused;
+    const auto ratio = speed ? speed_ratio(results, *cell, baseline) : memory_ratio(results, *cell, baseline);
+    auto text = ratio ? formatted("%.2f", *ratio) : cell->measured() ? "·" : "–";
+    const auto paper = paper_ratio(method, length, speed);
+    if (paper && !fused) {
+      text += formatted(speed ? " (%.1f)" : " (%.2f)", *paper);
+    }
+    return text;
+  });
+}
+
+std::string absolute_table(const EfficiencyResults& results, const std::string& pass) {
+  return table(results, "Milliseconds and GB at the peak, " + pass,
+               [&](const std::string& method, std::int64_t length) -> std::string {
+                 const auto* cell = results.find(method, length, pass);
+                 if (cell == nullptr) {
+                   return "";
+                 }
+                 return cell->measured() ? milliseconds(cell->seconds) + ", " +
+                                               formatted("%.2f", static_cast<double>(cell->bytes) / 1e9)
+                                         : "–";
+               });
+}
+
+std::string section(const EfficiencyResults& results) {
+  std::string machine;
+  for (const auto& [name, value] : results.machine) {
+    machine += (machine.empty() ? "" : "; ") + name + " " + value;
+  }
+  std::string text = "\n## " + results.device + ", " + results.dtype + ", " + std::to_string(results.batch) +
+                     " sequences a batch\n\n" + std::to_string(results.layers) + " layers, d " +
+                     std::to_string(results.d) + ", " + std::to_string(results.heads) + " heads, feed-forward width " +
+                     with_commas(results.d_ffn) + ". " + machine +
+                     ". – has no figure, for the reason below; · has one, but its yardstick has none.\n";
+  for (const std::string pass : {"training", "inference"}) {
+    text += "\n### " + std::string(pass == "training" ? "Training" : "Inference") + "\n";
+    for (const bool fused : {false, true}) {
+      text += ratio_table(results, pass, /*speed=*/true, fused);
+      text += ratio_table(results, pass, /*speed=*/false, fused);
+    }
+    text += absolute_table(results, pass);
+  }
+  std::string reasons;
+  for (const auto& cell : results.cells) {
+    if (!cell.measured()) {
+      reasons += "- " + cell.method + ", " + cell.pass + ", n = " + with_commas(cell.length) + ": " + cell.status +
+                 ": " + cell.reason + "\n";
+    }
+  }
+  return reasons.empty() ? text : text + "\nWithout a figure:\n\n" + reasons;
+}
+
+}  // namespace
+
+std::string efficiency_page(std::span<const EfficiencyResults> all) {
+  std::string text = kPreface;
+  for (const auto& results : all) {
+    text += section(results);
+  }
+  return text;
+}
+
+std::filesystem::path write_efficiency_page(const std::filesystem::path& folder) {
+  auto names = run::names_in(folder);
+  std::sort(names.begin(), names.end(), std::greater<>());  // GPUs before the CPU
+  std::vector<EfficiencyResults> all;
+  for (const auto& name : names) {
+    if (name.ends_with(".json")) {
+      all.push_back(*read_efficiency(folder / name));
+    }
+  }
+  const auto text = efficiency_page(all);
+  const auto page = folder / "README.md";
+  bytes::atomic_write(page, [&](bytes::OutputFile& output) { output.write(std::as_bytes(std::span(text))); });
+  return page;
+}
+
+}  // namespace dba::reproduce

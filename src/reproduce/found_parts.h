@@ -1,0 +1,22 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "reproduce/experiment.h"
+#include "reproduce/result.h"
+
+namespace dba::reproduce {
+
+/// What a page shows.
+struct FoundParts {
+  Experiment experiment;
+  std::vector<Result> results;
+};
+
+/// The experiment with what its results bring along, so that the page mixes nothing: results on other data than the
+/// paper's are tasks of their own, which the paper has no figures for; shortened runs have sections of their own, at
+/// the end.
+FoundParts found_parts(const Experiment& experiment, std::span<const Result> results);
+
+}  // namespace dba::reproduce

@@ -1,0 +1,158 @@
+#include "reproduce/result.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "dba/bytes/atomic_write.h"
+#include "dba/bytes/errors.h"
+#include "dba/bytes/mapped_file.h"
+#include "dba/config/config_file.h"
+#include "run/folders.h"
+
+namespace dba::reproduce {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const std::filesystem::path& file) {
+  const bytes::MappedFile mapped(file);
+  return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+}
+
+Json parse(const std::filesystem::path& file) {
+  auto json = Json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    throw bytes::FormatError(file.string() + ": expected a JSON object; delete the file and run it again");
+  return json;
+}
+
+/// At most kCurvePoints indices below `count`, evenly spread, first and last among them.
+std::vector<std::size_t> thinned(std::size_t count) {
+  std::vector<std::size_t> indices;
+  const std::size_t points = std::min(count, kCurvePoints);
+  for (std::size_t i = 0; i < points; ++i)
+    indices.push_back(points < 2 ? 0 : (i * (count - 1) + (points - 1) / 2) / (points - 1));
+  return indices;
+}
+
+// Four digits are more than a picture shows.
+Json rounded(const Json& value) {
+  if (!value.is_number_float())
+    return value;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value.get<double>());
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+Json curves_of(const std::filesystem::path& metrics) {
+  std::map<std::string, std::vector<Json>> lines;
+  const std::string text = text_of(metrics);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    auto line = Json::parse(text.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false);
+    if (line.is_object() && line.contains("part"))
+      lines[line["part"].get<std::string>()].push_back(std::move(line));
+    begin = end + 1;
+  }
+  Json curves = Json::object();
+  for (const auto& [part, points] : lines) {
+    for (const std::size_t i : thinned(points.size()))
+      for (const char* key : {"step", "loss", "accuracy"})
+        curves[part][key].push_back(rounded(points[i].value(key, Json())));
+  }
+  return curves;
+}
+
+/// By protocol, out of a report that has several or, without train.watch_test, the one of the configuration.
+Json protocols_of(const Json& report) {
+  if (report.contains("protocols"))
+    return report["protocols"];
+  Json one = report.value("test", Json::object());
+  one["update"] = report.value("best_update", Json());
+  return {{report.at("protocol").get<std::string>(), one}};
+}
+
+/// The settings, with the names of the data below the data folder: where that lay is nobody's business.
+Json config_of(const Run& run, const std::filesystem::path& file) {
+  auto config = config::load_config(file);
+  config.data.cache.clear();
+  for (const auto& [key, path] : run.data)
+    config::apply_override(config, key + "=" + path);
+  return Json::parse(config::to_json(config));
+}
+
+/// A line per member, so that a difference between two results can be read.
+std::string lines_of(const Json& object) {
+  std::string text;
+  for (const auto& [key, value] : object.items())
+    text += (text.empty() ? "{\n" : ",\n") + Json(key).dump() + ": " + value.dump();
+  return text + "\n}\n";
+}
+
+}  // namespace
+
+Result write_result(const Experiment& experiment, const Run& run, const std::filesystem::path& run_folder,
+                    const std::filesystem::path& file, std::span<const std::pair<std::string, std::string>> machine) {
+  const Json report = parse(run_folder / "report.json");
+  Json result{{"experiment", experiment.name}, {"run", run.name()},      {"task", run.task},
+              {"method", run.method},          {"variant", run.variant}, {"seed", run.seed}};
+  try {
+    for (const char* key : {"commit", "version", "torch", "device", "threads", "precision", "seconds", "updates",
+                            "best_update", "parameters", "training_examples", "model_chosen_on"})
+      result[key] = report.at(key);
+    for (const auto& [name, value] : machine)
+      result["machine"][name] = value;
+    result["protocols"] = protocols_of(report);
+    for (const char* key : {"validation", "classes", "repairs"})
+      if (report.contains(key))
+        result[key] = report[key];
+  } catch (const nlohmann::json::exception& error) {
+    throw bytes::FormatError((run_folder / "report.json").string() + ": " + error.what());
+  }
+  result["config"] = config_of(run, run_folder / "config.yaml");
+  result["curves"] = curves_of(run_folder / "metrics.jsonl");
+  const std::string text = lines_of(result);
+  const std::array parts = {std::as_bytes(std::span(text))};
+  bytes::atomic_write(file, parts);
+  return read_result(file);
+}
+
+Result read_result(const std::filesystem::path& file) {
+  const Json json = parse(file);
+  try {
+    Result result{json.at("task").get<std::string>(),
+                  json.at("method").get<std::string>(),
+                  json.at("variant").get<std::string>(),
+                  json.at("seed").get<std::int64_t>(),
+                  {},
+                  json.at("seconds").get<double>(),
+                  json.at("commit").get<std::string>(),
+                  json.at("device").get<std::string>(),
+                  {}};
+    for (const auto& [protocol, metrics] : json.at("protocols").items())
+      if (metrics.contains("accuracy"))
+        result.accuracy[protocol] = metrics["accuracy"].get<double>();
+    result.training_examples = json.at("training_examples").get<std::int64_t>();
+    if (json.contains("machine"))
+      for (const auto& [name, value] : json["machine"].items())
+        result.machine.emplace_back(name, value.get<std::string>());
+    return result;
+  } catch (const nlohmann::json::exception& error) {
+    throw bytes::FormatError(file.string() + ": not a result of dba reproduce (" + error.what() +
+                             "); delete it and run it again");
+  }
+}
+
+std::vector<Result> read_results(const std::filesystem::path& folder) {
+  auto names = run::names_in(folder);
+  std::ranges::sort(names);
+  std::vector<Result> results;
+  for (const std::string& name : names)
+    if (name.ends_with(".json") && !name.starts_with("."))
+      results.push_back(read_result(folder / name));
+  return results;
+}
+
+}  // namespace dba::reproduce

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reproduce/experiment.h"
+
+namespace dba::reproduce {
+
+/// What a table needs to know of a finished run, out of results/<experiment>/<run>.json.
+struct Result {
+  std::string task, method, variant;
+  std::int64_t seed = 0;
+  std::map<std::string, double> accuracy;  ///< test accuracy by protocol, a fraction
+  double seconds = 0;
+  std::string commit, device;
+  std::vector<std::pair<std::string, std::string>> machine;
+  std::int64_t training_examples = 0;
+};
+
+/// The most points that a curve of a result keeps.
+inline constexpr std::size_t kCurvePoints = 200;
+
+/// Makes the result of a run out of its folder (report.json, config.yaml, metrics.jsonl) and writes it as JSON:
+///   experiment, run, task, method, variant, seed, commit, version, device, machine, seconds, updates, best_update,
+///   protocols: {protocol: {update, accuracy, macro_f1, loss, examples, confusion}}, validation, classes, parameters,
+///   config: {section: {key: value}}, curves: {train, validation, test: {step: […], loss: […], accuracy: […]}}
+/// Curves are thinned to kCurvePoints. Throws FormatError for a folder without a whole report.
+Result write_result(const Experiment& experiment, const Run& run, const std::filesystem::path& run_folder,
+                    const std::filesystem::path& file, std::span<const std::pair<std::string, std::string>> machine);
+
+/// FormatError, naming the file, for what write_result has not written.
+Result read_result(const std::filesystem::path& file);
+
+/// All results of a folder, by the order of their files' names; none for a folder that is not there. Only files that
+/// end in .json are looked at.
+std::vector<Result> read_results(const std::filesystem::path& folder);
+
+}  // namespace dba::reproduce

@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "dba/bytes/errors.h"
+#include "reproduce/efficiency.h"
+#include "reproduce/paper_efficiency.h"
+#include "scratch_folder.h"
+
+namespace dba::reproduce {
+namespace {
+
+using bytes::ScratchFolder;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+EfficiencyCell cell(const std::string& method, std::int64_t length, double seconds, std::int64_t bytes) {
+  EfficiencyCell made;
+  made.method = method;
+  made.length = length;
+  made.pass = "training";
+  made.status = "ok";
+  made.seconds = made.low = made.high = seconds;
+  made.samples = 3;
+  made.bytes = bytes;
+  made.clock = "clock";
+  return made;
+}
+
+EfficiencyResults some_results() {
+  EfficiencyResults results;
+  results.machine = {{"torch", "2"}, {"CPU", "a processor"}};
+  results.device = "cpu";
+  results.dtype = "float32";
+  results.batch = 2;
+  results.put(cell(kUnfused, 512, 6.0, 800));
+  results.put(cell(kFused, 512, 3.0, 400));
+  results.put(cell("dba", 512, 2.0, 200));
+  EfficiencyCell skipped;
+  skipped.method = "yoso";
+  skipped.length = 16384;
+  skipped.pass = "training";
+  skipped.status = "skipped";
+  skipped.reason = "it would take too long";
+  results.put(skipped);
+  return results;
+}
+
+TEST(Efficiency, RatiosAreToTheYardsticksAtTheSameLength) {
+  auto results = some_results();
+  const auto* ours = results.find("dba", 512, "training");
+  EXPECT_EQ(speed_ratio(results, *ours, kUnfused), 3.0);
+  EXPECT_EQ(speed_ratio(results, *ours, kFused), 1.5);
+  EXPECT_EQ(memory_ratio(results, *ours, kUnfused), 0.25);
+  EXPECT_EQ(memory_ratio(results, *ours, kFused), 0.5);
+  results.put(cell("dba", 1024, 2.0, 200));
+  EXPECT_EQ(speed_ratio(results, *results.find("dba", 1024, "training"), kUnfused), std::nullopt);
+  EXPECT_EQ(results.find("dba", 512, "inference"), nullptr);
+}
+
+TEST(Efficiency, AFileIsReadAsItWasWritten) {
+  const ScratchFolder folder;
+  const auto file = folder.path() / "cpu.json";
+  EXPECT_FALSE(read_efficiency(file));
+  auto results = some_results();
+  write_efficiency(file, results);
+  auto read = read_efficiency(file);
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->comparable(results));
+  ASSERT_EQ(read->cells.size(), 4u);
+  EXPECT_EQ(read->find("dba", 512, "training")->seconds, 2.0);
+  EXPECT_EQ(read->find("yoso", 16384, "training")->reason, "it would take too long");
+  results.put(cell("dba", 512, 9.0, 1));  // in place of the old one
+  EXPECT_EQ(results.cells.size(), 4u);
+  read->batch = 32;
+  EXPECT_FALSE(read->comparable(results));
+
+  const auto json = nlohmann::json::parse(text_of(file));
+  EXPECT_EQ(json["lra_average"]["source"], "paper");
+  EXPECT_NEAR(json["lra_average"]["percent"]["dba"].get<double>(), 62.21, 0.005);
+  EXPECT_EQ(json["cells"][2]["speed_vs_unfused"], 3.0);
+  std::ofstream(file) << "{}";
+  EXPECT_THROW(read_efficiency(file), bytes::FormatError);
+}
+
+TEST(Efficiency, ThePageHasThePapersFiguresBesideOursAndSaysWhatIsMissing) {
+  const ScratchFolder folder;
+  write_efficiency(folder.path() / "cpu.json", some_results());
+  const auto page = text_of(write_efficiency_page(folder.path()));
+  EXPECT_THAT(page, HasSubstr("| dba | 3.00 (1.4) |"));   // speed, unfused
+  EXPECT_THAT(page, HasSubstr("| dba | 0.25 (0.66) |"));  // memory, unfused
+  EXPECT_THAT(page, HasSubstr("| dba | 1.50 |"));         // speed, fused: the paper has none
+  EXPECT_THAT(page, HasSubstr("TPU"));
+  EXPECT_THAT(page, HasSubstr("- yoso, training, n = 16,384: skipped: it would take too long"));
+  EXPECT_THAT(page, HasSubstr("a processor"));
+}
+
+TEST(Efficiency, AllMethodsOfThePapersTableAreMeasured) {
+  for (const bool on_gpu : {false, true}) {
+    const auto methods = efficiency_methods(on_gpu);
+    for (const auto& row : kPaperEfficiency)
+      EXPECT_THAT(methods, ::testing::Contains(row.method));
+    EXPECT_THAT(methods, ::testing::IsSupersetOf({kUnfused, kFused}));
+  }
+  EXPECT_THAT(efficiency_methods(false), Not(::testing::Contains("softmax:flash")));
+}
+
+}  // namespace
+}  // namespace dba::reproduce

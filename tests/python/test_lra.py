@@ -1,0 +1,152 @@
+"""`dba reproduce lra` from data to table: every task in its own format, on small data with small models."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import time
+import zlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DBA = pathlib.Path(os.environ.get("DBA_PROGRAM", ROOT / "build" / "release" / "bin" / "dba"))
+TASKS = ["listops", "text", "retrieval", "image", "pathfinder"]
+SMALL = ["model.d=8", "model.heads=2", "model.d_ffn=8", "model.head_hidden=8", "model.layers=1", "model.d_p=4",
+         "model.d_in=4", "batch.size=4", "batch.prefetch=1"]
+
+
+def words_of(folder, *arguments):
+    words = [DBA, "reproduce", "lra", "--data", folder / "data", "--configs", ROOT / "configs" / "lra", "--runs",
+             folder / "runs", "--results", folder / "results", "--seeds", 1, "--device", "cpu", "--threads", 1,
+             *arguments]
+    return [str(word) for word in words] + [word for value in SMALL for word in ("--set", value)]
+
+
+def reproduce(folder, *arguments, check=True):
+    result = subprocess.run(words_of(folder, *arguments), capture_output=True, text=True, timeout=240)
+    if check:
+        logs = "".join(log.read_text() for log in sorted((folder / "runs").glob("*.log")))
+        assert result.returncode == 0, result.stdout + result.stderr + logs
+    return result
+
+
+def png(pixels):
+    """A grey image of 32 × 32 bytes."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + bytes(pixels[32 * row:32 * row + 32]) for row in range(32))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def write_data(data):
+    """A few examples of every task, laid out as the benchmark's."""
+    chance = random.Random(3)
+
+    def picture():
+        return [chance.randrange(256) for _ in range(1024)]
+
+    subprocess.run([str(DBA), "generate", "listops", "--out", str(data / "listops"), "--train", "120", "--validation",
+                    "8", "--test", "8", "--min-length", "4", "--max-length", "20", "--max-depth", "3", "--max-args",
+                    "4", "--quiet"], check=True, timeout=60)
+    for part in ("train", "test"):
+        for label in ("pos", "neg"):
+            folder = data / "aclImdb" / part / label
+            folder.mkdir(parents=True)
+            for i in range(10):
+                (folder / f"{i}_{chance.randrange(11)}.txt").write_text(f"{label} review number {i} " * (1 + i % 3))
+    (data / "aan").mkdir()
+    for part in ("train", "eval", "test"):
+        rows = [f"{i % 2}.0\tP{i}\tP{i + 1}\tfirst paper {i}\tsecond paper, {chance.random()}" for i in range(8)]
+        (data / "aan" / f"new_aan_pairs.{part}.tsv").write_text("".join(row + "\n" for row in rows))
+    for part, count in (("train", 20), ("test", 10)):
+        records = b"".join(bytes([i % 10, *picture()]) for i in range(count))
+        (data / f"cifar10_gray_{part}.bin").write_bytes(records)
+    images = data / "pathfinder32" / "imgs" / "0"
+    images.mkdir(parents=True)
+    (data / "pathfinder32" / "metadata").mkdir()
+    lines = []
+    for i in range(20):
+        (images / f"sample_{i}.png").write_bytes(png(picture()))
+        lines.append(f"imgs/0 sample_{i}.png {i} {i % 2} 1.0 14 2\n")
+    (data / "pathfinder32" / "metadata" / "0.npy").write_text("".join(lines))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All tasks, trained without a break."""
+    if not DBA.is_file():
+        pytest.skip(f"{DBA} has not been built")
+    folder = tmp_path_factory.mktemp("lra")
+    write_data(folder / "data")
+    reproduce(folder, "--methods", "dba", "--updates", 4, "--jobs", 2)
+    return folder
+
+
+def result_of(folder, task, method="dba", updates=4):
+    return json.loads((folder / "results" / f"{task}-{method}-updates{updates}-seed1.json").read_text())
+
+
+def test_every_task_leaves_a_result_and_a_row(whole):
+    for task in TASKS:
+        result = result_of(whole, task)
+        assert (result["task"], result["method"], result["seed"], result["updates"]) == (task, "dba", 1, 4)
+        assert result["precision"] == "float32" and 1 <= result["config"]["schedule"]["warmup"] <= 2
+        assert result["curves"]["validation"]["step"][-1] == 4
+        assert 0 <= result["protocols"]["honest"]["accuracy"] <= 1
+    text = result_of(whole, "text")
+    assert set(text["protocols"]) >= {"honest", "as_published"} and "held out" in text["model_chosen_on"]
+    assert text["protocols"]["as_published"]["accuracy"] >= text["protocols"]["honest"]["accuracy"]
+    assert "as_published" not in result_of(whole, "image")["protocols"]
+    page = (whole / "results" / "README.md").read_text()
+    assert "Shortened to 4 updates: Chosen on validation data" in page
+    assert "| Image (18 training examples instead of 45000) | here |" in page
+    assert "46.51" not in page  # the paper's data are others
+
+
+def test_what_is_there_is_not_made_again_and_other_methods_are_made_on_request(whole):
+    before = {path.name: path.stat().st_mtime_ns for path in (whole / "results").glob("*.json")}
+    reproduce(whole, "--tasks", "image", "--methods", "dba,performer", "--updates", 4)
+    performer = result_of(whole, "image", "performer")
+    assert performer["config"]["model"]["method"] == "performer"
+    after = {path.name: path.stat().st_mtime_ns for path in (whole / "results").glob("*.json")}
+    assert {name: after[name] for name in before} == before
+    listed = reproduce(whole, "--list", "--tasks", "listops,image", "--updates", 4).stdout.split("\n")
+    assert [line.split() for line in listed if "dba-" in line] == [["listops-dba-updates4-seed1", "finished"],
+                                                                   ["image-dba-updates4-seed1", "finished"]]
+    assert any(line.split() == ["listops-softmax-updates4-seed1", "to", "do"] for line in listed)
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(whole, tmp_path):
+    for folder in (tmp_path / "stopped", tmp_path / "undisturbed"):
+        shutil.copytree(whole / "data" / "listops", folder / "data" / "listops")
+    arguments = ["--tasks", "listops", "--methods", "dba", "--updates", 300]
+    stopped = tmp_path / "stopped"
+    out_of_time = reproduce(stopped, *arguments, "--minutes", 0.00001, check=False)
+    assert out_of_time.returncode == 3 and "the same command goes on" in out_of_time.stdout, out_of_time.stderr
+    metrics = stopped / "runs" / "listops-dba-updates300-seed1" / "metrics.jsonl"
+    process = subprocess.Popen(words_of(stopped, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (metrics.is_file() and metrics.stat().st_size):
+        time.sleep(0.005)
+    process.terminate()
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert not (stopped / "results" / "listops-dba-updates300-seed1.json").exists()
+    for folder in (stopped, tmp_path / "undisturbed"):
+        reproduce(folder, *arguments)
+    pieces, one_go = (result_of(folder, "listops", updates=300) for folder in (stopped, tmp_path / "undisturbed"))
+    assert pieces["curves"] == one_go["curves"] and pieces["protocols"] == one_go["protocols"]
+
+
+def test_missing_data_and_unknown_names_are_told(whole, tmp_path):
+    missing = reproduce(tmp_path, "--tasks", "text", check=False)
+    assert missing.returncode == 1 and "aclImdb/train" in missing.stderr
+    for arguments, words in ((["--tasks", "imag"], "did you mean image"), (["--methods", "lunar"], "did you mean luna"),
+                             (["--updates", "-1"], "--updates")):
+        refused = reproduce(whole, *arguments, check=False)
+        assert refused.returncode == 2 and words in refused.stderr, refused.stderr
