@@ -39,7 +39,7 @@ void expect_equal_batches(const Batch& got, const Batch& expected) {
   EXPECT_TRUE(torch::equal(got.labels, expected.labels));
 }
 
-// The last batch of each list has sequences of one length, another one an empty sequence.
+// The last batch of each list has sequences of one length.
 TEST(ResidentSets, MakeTheBatchesThatCollateMakes) {
   for (const auto kind : {data::Kind::tokens, data::Kind::pairs, data::Kind::series}) {
     const SmallSet small(kind);

@@ -139,19 +139,19 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
   const auto most_error = [&](at::ScalarType type) {
     return one_path ? std::numeric_limits<double>::infinity() : largest_error(type);
   };
-  const auto judge = [&](const char* what, double error, double plain_error) {
+  const auto judge = [&](const char* what, double error, double plain_error, double roundings) {
     const auto type = compute_type(one.precision);
-    const double least = smallest_error(type) * (few.is_floating_point() ? 1 : kFewNumbers);
+    const double least = smallest_error(type) * roundings;
     const double allowed = std::min(std::max(kTimesPlain * plain_error, least), most_error(type));
     if (verdict.right && !(error <= allowed)) {
       verdict.right = false;
       verdict.reason = complaint(what, error, allowed);
     }
   };
-  judge("output", errors.output, yardstick.output);
+  judge("output", errors.output, yardstick.output, few.is_floating_point() ? 1 : kFewNumbers);
   if (gradients) {
     verdict.gradient_error = errors.gradient;
-    judge("gradient", errors.gradient, yardstick.gradient);
+    judge("gradient", errors.gradient, yardstick.gradient, 1);
   }
   return verdict;
 }

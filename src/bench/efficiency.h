@@ -19,7 +19,6 @@ struct EfficiencyOptions {
   std::int64_t repeats = 10;  ///< samples of a figure, at most
   /// A method whose call takes longer than this at one length is not measured at longer ones.
   double longest_call = 1.0;
-  std::vector<std::pair<std::string, std::string>> machine;
   std::function<void(const std::string& sentence)> say = [](const std::string&) {};
   std::function<void(std::int64_t done, std::int64_t total)> progress = [](std::int64_t, std::int64_t) {};
   std::function<bool()> stop = [] { return false; };

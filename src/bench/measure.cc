@@ -39,7 +39,9 @@ bool guarded(Result& result, const Function& work) {
     return true;
   } catch (const c10::OutOfMemoryError& error) {
     result.status = Status::skipped;
-    result.reason = "out of memory: " + first_line(error.what_without_backtrace());
+    // What follows is advice on the allocator.
+    const std::string text = first_line(error.what_without_backtrace());
+    result.reason = "out of memory: " + text.substr(0, text.find(". GPU "));
   } catch (const c10::Error& error) {
     result.status = Status::failed;
     result.reason = first_line(error.what_without_backtrace());

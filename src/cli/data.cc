@@ -103,7 +103,7 @@ void add_check(CLI::App& command) {
       "A folder that holds tasks of Long-Range Arena in folders of their own is reported by task, with the counts "
       "that\n"
       "were published beside those found. Digests are those of sha256sum; that of a folder is the one of\n"
-      "  find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum\n"
+      "  find . -type f -not -path '*/.*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum\n"
       "Exit status: 0 sound, 1 something is wrong with it, 2 wrong usage.");
   auto arguments = std::make_shared<CheckArguments>();
   arguments->options.labels = data::LabelUse::optional;

@@ -100,6 +100,9 @@ void run_experiment(const reproduce::Experiment& experiment, Arguments arguments
   if (!run::is_there(places.configs))
     throw CLI::ValidationError("--configs", "there is no folder " + places.configs.string() +
                                                 "; start in the root of the sources, or name the folder");
+  if (!options.overrides.empty() && arguments.updates == 0 && arguments.results == "results/" + experiment.name)
+    throw CLI::ValidationError("--set", "changes the recipe, and " + arguments.results +
+                                            " is for the recipe as it is; name other --runs and --results");
   options.threads = arguments.threads >= 0 ? arguments.threads : options.jobs > 1 ? 1 : 0;
   options.machine = machine();
   options.bfloat16 = options.device != "cpu" && !ask_cuda_driver().devices.empty();

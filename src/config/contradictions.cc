@@ -7,12 +7,14 @@
 namespace dba::config {
 namespace {
 
-/// Of two parts of one file, both in percent or both in records.
+/// Of two parts of one file, both in percent or both in records; or of a part and the whole.
 bool parts_overlap(const std::string& one, const std::string& other) {
   const auto first = data::DataPath::parse(one);
   const auto second = data::DataPath::parse(other);
-  if (one == other || first.path != second.path || first.part.whole || second.part.whole)
+  if (one == other || first.path != second.path)
     return false;
+  if (first.part.whole || second.part.whole)
+    return true;
   return first.part.percent == second.part.percent && first.part.begin < second.part.end &&
          second.part.begin < first.part.end;
 }

@@ -111,12 +111,7 @@ class CsvLongReader : public Reader {
   }
 
   std::optional<std::size_t> column(const std::string& name) const {
-    const auto found = std::ranges::find(header_, name);
-    if (name.empty() || found == header_.end())
-      return std::nullopt;
-    if (std::find(found + 1, header_.end(), name) != header_.end())
-      fail("the header has the column " + bytes::in_quotes(name) + " twice");
-    return static_cast<std::size_t>(found - header_.begin());
+    return rows_.column(header_, name);
   }
 
   std::size_t required_column(const std::string& name, const std::string& option) const {

@@ -43,11 +43,12 @@ Part::Range Part::of(std::size_t total, const std::string& source) const {
   const Range range{at(begin), at(end)};
   if (range.end > total) {
     throw bytes::FormatError(source + ": has " + std::to_string(total) + " records; the part " + std::to_string(begin) +
-                             "-" + std::to_string(end) + " reaches beyond them");
+                             "-" + std::to_string(end) + " reaches beyond them; name a part within them");
   }
   if (range.begin == range.end) {
     throw bytes::FormatError(source + ": has " + std::to_string(total) + " records; the part " + std::to_string(begin) +
-                             "-" + std::to_string(end) + (percent ? "%" : "") + " holds none of them");
+                             "-" + std::to_string(end) + (percent ? "%" : "") +
+                             " holds none of them; name a larger part");
   }
   return range;
 }

@@ -105,6 +105,11 @@ void write_pathfinder_records(const std::filesystem::path& file, const Pathfinde
 
 void write_pathfinder_folder(const std::filesystem::path& folder, const PathfinderOptions& options,
                              const PathfinderProgress& progress) {
+  check(options);
+  if (std::error_code none; std::filesystem::exists(folder / "metadata", none)) {
+    throw std::invalid_argument(folder.string() +
+                                ": holds pictures already, which would mix with new ones; name another folder");
+  }
   make_folder(folder / "metadata");
   make_folder(folder / "imgs");
   std::string metadata;

@@ -27,13 +27,15 @@ class TableReader : public Reader {
       throw bytes::FormatError(file + ": is empty; expected a header with the names of the columns");
     begin_record(rows_.line());
     text_ = column(options.text);
-    // IMDb is found with the columns review and sentiment too.
-    if (!text_ && options.text == ReaderOptions().text)
-      text_ = column("review");
     if (!text_) {
       text_ = column(options.text1);
       second_ = column(options.text2);
-      if (!text_ || !second_) {
+      // IMDb is found with the columns review and sentiment too.
+      if (!(text_ && second_) && options.text == ReaderOptions().text) {
+        text_ = column("review");
+        second_.reset();
+      }
+      if (!text_ || (!second_ && header_[*text_] != "review")) {
         fail("the header has no column " + bytes::in_quotes(options.text) + ", nor both " +
              bytes::in_quotes(options.text1) + " and " + bytes::in_quotes(options.text2) + "; the columns are " +
              list_of(header_) + "; say which one holds the text");
@@ -69,12 +71,7 @@ class TableReader : public Reader {
 
  private:
   std::optional<std::size_t> column(const std::string& name) const {
-    const auto found = std::ranges::find(header_, name);
-    if (name.empty() || found == header_.end())
-      return std::nullopt;
-    if (std::find(found + 1, header_.end(), name) != header_.end())
-      fail("the header has the column " + bytes::in_quotes(name) + " twice");
-    return static_cast<std::size_t>(found - header_.begin());
+    return rows_.column(header_, name);
   }
 
   TableRows rows_;

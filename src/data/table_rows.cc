@@ -84,4 +84,13 @@ bool TableRows::next(std::vector<std::string>& fields) {
   return true;
 }
 
+std::optional<std::size_t> TableRows::column(const std::vector<std::string>& header, const std::string& name) const {
+  const auto found = std::ranges::find(header, name);
+  if (name.empty() || found == header.end())
+    return std::nullopt;
+  if (std::find(found + 1, header.end(), name) != header.end())
+    fail(line_, "the header has the column " + bytes::in_quotes(name) + " twice");
+  return static_cast<std::size_t>(found - header.begin());
+}
+
 }  // namespace dba::data

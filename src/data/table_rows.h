@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ class TableRows {
   /// False at the end. Throws bytes::FormatError for a broken quote or a row that is too long; the next call goes on
   /// with the line after.
   bool next(std::vector<std::string>& fields);
+
+  /// Which field of the last row, a header, has this name; nothing for an empty name and where none has. Throws
+  /// bytes::FormatError where two have.
+  std::optional<std::size_t> column(const std::vector<std::string>& header, const std::string& name) const;
 
   /// Where the last row begins, from 1.
   std::size_t line() const {

@@ -53,6 +53,8 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments,
                            const std::vector<std::pair<std::string, std::string>>& environment,
                            const std::filesystem::path& log) {
+  // Where a parent has it ignored, ended children leave no status behind.
+  std::signal(SIGCHLD, SIG_DFL);
   const bytes::FileDescriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!output.valid())
     throw bytes::FileError("open", log, errno);

@@ -74,9 +74,8 @@ Json paper_averages() {
   return averages;
 }
 
-/// What of the machine decides about times.
-std::string processor(const EfficiencyResults& results) {
-  const std::string wanted = results.device == "cpu" ? "CPU" : "GPU";
+/// What the machine's description says under that name.
+std::string fact(const EfficiencyResults& results, const std::string& wanted) {
   for (const auto& [name, value] : results.machine) {
     if (name == wanted) {
       return value;
@@ -105,7 +104,8 @@ void EfficiencyResults::put(EfficiencyCell cell) {
 
 bool EfficiencyResults::comparable(const EfficiencyResults& other) const {
   const auto key = [](const EfficiencyResults& r) {
-    return std::tuple(processor(r), r.device, r.dtype, r.batch, r.d, r.heads, r.d_ffn, r.layers);
+    return std::tuple(fact(r, r.device == "cpu" ? "CPU" : "GPU"), fact(r, "threads"), fact(r, "torch"), r.device,
+                      r.dtype, r.batch, r.d, r.heads, r.d_ffn, r.layers);
   };
   return key(*this) == key(other);
 }

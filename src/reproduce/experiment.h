@@ -21,6 +21,7 @@ namespace dba::reproduce {
 struct Task {
   std::string name;  ///< as in --tasks and in the paper's figures
   std::string title;
+  bool other_data = false;  ///< a row for a stand-in, which no mean counts
 };
 
 /// A column of the table.

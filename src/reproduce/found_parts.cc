@@ -19,7 +19,7 @@ void part_by_data(FoundParts& parts) {
       continue;
     result.task += " (" + other + ")";
     if (std::ranges::find(tasks, result.task, &Task::name) == tasks.end())
-      tasks.insert(task + 1, {result.task, task->title + " (" + other + ")"});
+      tasks.insert(task + 1, {result.task, task->title + " (" + other + ")", /*other_data=*/true});
   }
 }
 

@@ -66,6 +66,9 @@ std::optional<Run> run_of(const Task& task, const Method& method, const std::str
   } else if (!own) {
     run.overrides = {"model.method=" + method.name};
   }
+  if (!own) {  // what is expected of a good run is expected of DBA
+    run.overrides.insert(run.overrides.end(), {"expect.update=0", "expect.accuracy=0"});
+  }
   if (task.name == "text")
     run.overrides.emplace_back("train.watch_test=true");
   return run;
@@ -105,7 +108,8 @@ Experiment lra() {
   experiment.sections = {
       {"", "honest", "Chosen on validation data",
        "The update with the highest validation accuracy; the test set had no say. For Text, where the benchmark has no "
-       "validation part, a tenth of the training reviews is held out.",
+       "validation part, a tenth of the training reviews is held out; the paper's figures of Text were chosen on the "
+       "test reviews.",
        true},
       {"", "as_published", "Text as published: chosen on the test set",
        "The same runs, the update with the highest test accuracy: the benchmark uses the test reviews of Text as "

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "dba/bytes/atomic_write.h"
 #include "dba/bytes/errors.h"
@@ -74,12 +75,25 @@ Json protocols_of(const Json& report) {
   return {{report.at("protocol").get<std::string>(), one}};
 }
 
+const std::string& data_path(const config::DataConfig& data, const std::string& key) {
+  return key == "data.train" ? data.train : key == "data.validation" ? data.validation : data.test;
+}
+
+/// Of names with | between, the one that the path ends in; the file's own name where it is none of them, as a cache's.
+std::string found_name(const std::string& names, const std::filesystem::path& path) {
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, '|');)
+    if (path.string().ends_with(name))
+      return name;
+  return path.filename().string();
+}
+
 /// The settings, with the names of the data below the data folder: where that lay is nobody's business.
 Json config_of(const Run& run, const std::filesystem::path& file) {
   auto config = config::load_config(file);
   config.data.cache.clear();
-  for (const auto& [key, path] : run.data)
-    config::apply_override(config, key + "=" + path);
+  for (const auto& [key, names] : run.data)
+    config::apply_override(config, key + "=" + found_name(names, data_path(config.data, key)));
   return Json::parse(config::to_json(config));
 }
 
@@ -102,6 +116,8 @@ Result write_result(const Experiment& experiment, const Run& run, const std::fil
     for (const char* key : {"commit", "version", "torch", "device", "threads", "precision", "seconds", "updates",
                             "best_update", "parameters", "training_examples", "model_chosen_on"})
       result[key] = report.at(key);
+    if (result["model_chosen_on"].get<std::string>().starts_with("the file "))
+      result["model_chosen_on"] = "the validation file";
     for (const auto& [name, value] : machine)
       result["machine"][name] = value;
     result["protocols"] = protocols_of(report);

@@ -173,20 +173,23 @@ class Runner {
   }
 
   void start(const Run& run) {
-    const bool resumes = state_of(run, places_) == State::interrupted;
-    std::vector<std::string> words = {options_.program};
-    std::ranges::move(train_words(run, places_, options_), std::back_inserter(words));
-    if (options_.seconds > 0)
-      std::ranges::move(std::vector<std::string>{"--minutes", std::to_string(std::max(time_left(), 1e-3) / 60)},
-                        std::back_inserter(words));
-    std::vector<std::pair<std::string, std::string>> environment;
-    if (options_.threads > 0)
-      environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
     try {
+      const bool resumes = state_of(run, places_) == State::interrupted;
+      std::vector<std::string> words = {options_.program};
+      std::ranges::move(train_words(run, places_, options_), std::back_inserter(words));
+      if (options_.seconds > 0)
+        std::ranges::move(std::vector<std::string>{"--minutes", std::to_string(std::max(time_left(), 1e-3) / 60)},
+                          std::back_inserter(words));
+      std::vector<std::pair<std::string, std::string>> environment;
+      if (options_.threads > 0)
+        environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
+      const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
+      const bool in_float32 = !resumes && falls_back(run, places_, options_);
       running_.push_back({&run, ChildProcess(words, environment, places_.log(run)), Clock::now()});
       screen_.line(run.name() + ": " + (resumes ? "goes on" : "starts") +
-                   (!resumes && falls_back(run, places_, options_) ? " in float32, for bfloat16 needs a GPU" : ""));
-    } catch (const bytes::FileError& error) {
+                   (other_settings ? " with the settings it began with" : "") +
+                   (in_float32 ? " in float32, for bfloat16 needs a GPU" : ""));
+    } catch (const std::exception& error) {  // a bad configuration is no reason to leave the others
       fail(run, error.what());
     }
   }

@@ -104,7 +104,8 @@ class SectionTable {
   std::string averages() const {
     std::vector<Task> whole, of_paper;
     for (const Task& task : tasks_) {
-      if (!std::ranges::all_of(methods_, [&](const Method& method) { return !cell(task, method).empty(); }))
+      const auto has = [&](const Method& method) { return !cell(task, method).empty(); };
+      if (task.other_data || !std::ranges::all_of(methods_, has))
         continue;
       whole.push_back(task);
       if (section_.beside_paper && beside_paper(task))

@@ -13,7 +13,8 @@ at::ScalarType symbol_type(std::size_t vocabulary) {
   return vocabulary <= 1u << 8 ? at::kByte : vocabulary <= 1u << 15 ? at::kShort : at::kInt;
 }
 
-/// At most 1/parts more, and a multiple of 64 at least. Between n and 2n there are `parts` such numbers.
+/// At most 1/parts more, or up to the next multiple of 64 where that is further. Between n and 2n there are `parts`
+/// such numbers.
 std::int64_t rounded_up(std::int64_t value, std::int64_t parts) {
   constexpr std::int64_t kLeast = 64;
   const auto below =

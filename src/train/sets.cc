@@ -9,6 +9,7 @@
 #include "dba/data/formats.h"
 #include "dba/data/split.h"
 #include "dba/train/evaluate.h"
+#include "dba/zoo.h"
 
 namespace dba::train {
 namespace {
@@ -27,7 +28,8 @@ data::TokeniserOptions tokeniser_options(const config::DataConfig& data) {
 }
 
 bool needs_a_longest(const config::ModelConfig& model) {
-  return model.position == "learned" || model.pooling == "flatten";
+  return model.position == "learned" || model.pooling == "flatten" ||
+         zoo::member(model.method).capabilities.needs_max_length;
 }
 
 constexpr const char* kSymbolsFile = "symbols.json";

@@ -482,7 +482,8 @@ class Trainer {
       summary.test_statistics = sets_->test->statistics();
       auto& protocols = summary.protocols;
       protocols[config_.protocol] = of_update(position_.best_update, *summary.test);
-      if (config_.train.watch_test && config_.protocol != "last_epoch") {
+      // Where patience ended the run, its last epoch was chosen too.
+      if (config_.train.watch_test && config_.protocol != "last_epoch" && !out_of_patience()) {
         protocols["last_epoch"] = of_update(position_.update, on_test(*model_));
       }
       if (config_.train.watch_test && config_.protocol != "as_published") {

@@ -83,8 +83,9 @@ TEST(DataPath, NamesAPartOfAFile) {
     EXPECT_THROW(DataPath::parse(wrong), std::invalid_argument) << wrong;
   write(folder / "odd@1-2", "");
   EXPECT_TRUE(DataPath::parse(folder / "odd@1-2").part.whole);
-  EXPECT_THAT([] { DataPath::parse("b@3-6").part.of(5, "b"); },
-              ThrowsMessage<FormatError>("b: has 5 records; the part 3-6 reaches beyond them"));
+  EXPECT_THAT(
+      [] { DataPath::parse("b@3-6").part.of(5, "b"); },
+      ThrowsMessage<FormatError>("b: has 5 records; the part 3-6 reaches beyond them; name a part within them"));
   EXPECT_THAT([] { DataPath::parse("b@1-2%").part.of(5, "b"); },
               ThrowsMessage<FormatError>(HasSubstr("holds none of them")));
 }

@@ -84,6 +84,7 @@ TEST(Recipes, MethodsOfALraTaskDifferInTheAttentionAlone) {
       other.model.method = dba.model.method;
       other.model.form = dba.model.form;
       other.model.z_update = dba.model.z_update;
+      other.expect = dba.expect;  // measured for each by itself
       EXPECT_EQ(other, dba);
     }
   }

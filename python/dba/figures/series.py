@@ -28,7 +28,7 @@ def read_ts(path: Path) -> tuple[list[numpy.ndarray], list[str]]:
     file = pathlib.Path(path)
     series: list[numpy.ndarray] = []
     labels: list[str] = []
-    labelled, data = True, False
+    labelled, data = False, False
     for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), start=1):
         line = line.strip()
         if not line or line.startswith(("#", "%")):
