@@ -36,8 +36,21 @@ __device__ inline uint64_t descriptor_along_rows(uint32_t address, uint32_t pane
          ((address & 0x3FFFF) >> 4);
 }
 
+/// Arrivals of a warp at a barrier: one lane's, behind a warp barrier. A build for compute-sanitizer's racecheck
+/// (DBA_RACECHECK) lets every lane arrive, because the tool orders only what the arriving thread itself has done.
+#ifdef DBA_RACECHECK
+constexpr int kWarpArrivals = 32;
+#else
+constexpr int kWarpArrivals = 1;
+#endif
+
 __device__ inline void barrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+
+/// A barrier at which `warps` warps arrive.
+__device__ inline void barrier_init_for_warps(uint64_t* barrier, uint32_t warps) {
+  barrier_init(barrier, kWarpArrivals * warps);
 }
 
 /// Makes initialised barriers visible to the copy engine.
@@ -54,10 +67,10 @@ __device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
                : "memory");
 }
 
-/// One arrival for a whole warp, after what all of its lanes did.
+/// The arrival of a whole warp, after what all of its lanes did.
 __device__ inline void barrier_arrive_as_warp(uint64_t* barrier) {
   __syncwarp();
-  if ((threadIdx.x & 31) == 0) {
+  if (kWarpArrivals == 32 || (threadIdx.x & 31) == 0) {
     barrier_arrive(barrier);
   }
 }
@@ -92,6 +105,28 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, int column, in
       "[%2];" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(index)
       : "memory");
+}
+
+/// Copies a box from shared memory to (column, row) of the tensor; what lies outside the tensor is left out. Belongs to
+/// the thread's group of copies.
+__device__ inline void store_box(const CUtensorMap* map, int column, int row, const void* from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(shared_address(from)), "r"(column), "r"(row)
+               : "memory");
+}
+
+/// Until what the thread's copies to the tensor read may be overwritten.
+__device__ inline void await_stored_boxes() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/// Four 8×8 tiles of two-byte elements from registers to shared memory, as a product's accumulators hold them; lanes
+/// 8i … 8i + 7 give the addresses of the eight rows of tile i.
+__device__ inline void store_tiles(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
 }
 
 __device__ inline void prefetch_map(const CUtensorMap* map) {

@@ -13,7 +13,6 @@ namespace {
 /// for the sums over 256 columns; with 80 tokens registers spill, which costs more than the fewer reads of the score
 /// rows gain (docs/kernels.md).
 constexpr int kTokens = 64;
-constexpr int kStages = 4;
 constexpr int kThreads = 384;
 constexpr int kGroupThreads = 128;
 /// Weights are kept relative to a score that follows the largest one only when it is left behind by this factor (in
@@ -45,16 +44,27 @@ struct TileNote {
   int place;        // where the part is kept, or −1: it is a whole sequence
 };
 
+/// In shared memory: the first consumer's score rows, the stages, the second consumer's rows. A tile takes as much room
+/// as 64 rows: two consumers of the same rows have a stage more, in place of the second copy. A tile stays until the
+/// next one's scores are issued, so that a consumer with two stages of its own would wait for every tile; it has three.
 template <int kPanels>
 struct Layout {
+  static constexpr int kStages = kPanels == 4 ? 5 : 7;  // as many as fit at 256 columns
+  static constexpr int kMostStages = kStages + 1;
   static constexpr int kTilePanel = kTokens * kPanelRowBytes;
   static constexpr int kTile = kPanels * kTilePanel;
   static constexpr int kRowsPanel = kBlockSlots * kPanelRowBytes;
-  static constexpr int kRows = kPanels * kRowsPanel;
-  static constexpr int kRowsOffset = kStages * kTile;
-  static constexpr int kBarrierOffset = kRowsOffset + 2 * kRows;
-  static constexpr int kNotesOffset = kBarrierOffset + 2 * kStages * 8;
-  static constexpr int kBytes = kNotesOffset + kStages * static_cast<int>(sizeof(TileNote)) + 1024;  // room to align
+  static constexpr int kTilesOffset = kPanels * kRowsPanel;
+  static constexpr int kSecondRowsOffset = kTilesOffset + kStages * kTile;
+  static constexpr int kBarrierOffset = kTilesOffset + kMostStages * kTile;
+  static constexpr int kNotesOffset = kBarrierOffset + 2 * kMostStages * 8;
+  static constexpr int kBytes = kNotesOffset + kMostStages * static_cast<int>(sizeof(TileNote)) + 1024;  // to align
+  static_assert(kTilePanel == kRowsPanel && kBytes <= 227 * 1024);
+
+  /// Of one stream of tiles.
+  __device__ static int stages(bool single, bool same_rows) {
+    return !single ? kStages : (same_rows ? kMostStages : kStages) / 2;
+  }
 };
 
 /// The producer's side of one worker's tiles.
@@ -111,24 +121,24 @@ __device__ inline void produce(const CUtensorMap& map, const CompressKernel& k, 
                                int begin_0, int begin_1) {
   using L = Layout<kPanels>;
   uint64_t* full = reinterpret_cast<uint64_t*>(shared + L::kBarrierOffset);
-  uint64_t* empty = full + kStages;
+  uint64_t* empty = full + L::kMostStages;
+  unsigned char* tiles = shared + L::kTilesOffset;
   auto* notes = reinterpret_cast<TileNote*>(shared + L::kNotesOffset);
   const Worker first = find_worker(k.division, k.rows_in_all, 0);
-  TileFeed<kPanels> feed{PartWalk(k.bounds, first.first_row, first.last_row, begin_0), first.range, 0,
-                         single ? kStages / 2 : kStages};
+  const int stages = L::stages(single, k.rows.same_for_all(first.block * kBlockSlots));
+  TileFeed<kPanels> feed{PartWalk(k.bounds, first.first_row, first.last_row, begin_0), first.range, 0, stages};
   if (!single) {
-    while (feed.step(map, shared, notes, full, empty)) {
+    while (feed.step(map, tiles, notes, full, empty)) {
     }
     return;
   }
   const Worker second = find_worker(k.division, k.rows_in_all, 1);
-  TileFeed<kPanels> other{PartWalk(k.bounds, second.first_row, second.last_row, begin_1), second.range, kStages / 2,
-                          kStages / 2};
+  TileFeed<kPanels> other{PartWalk(k.bounds, second.first_row, second.last_row, begin_1), second.range, stages, stages};
   bool more = true;
   bool others = true;
   while (more || others) {
-    more = more && feed.step(map, shared, notes, full, empty);
-    others = others && other.step(map, shared, notes, full, empty);
+    more = more && feed.step(map, tiles, notes, full, empty);
+    others = others && other.step(map, tiles, notes, full, empty);
   }
 }
 
@@ -144,6 +154,7 @@ class Consumer {
     const Worker worker = find_worker(k.division, k.rows_in_all, consumer);
     block = worker.block;
     slot = block * kBlockSlots + 16 * (thread() / 32) + lane() / 4;
+    rows_stay = k.rows.same_for_all(block * kBlockSlots);
     at = first_stage();
     if constexpr (kDropout) {
       key = {static_cast<uint64_t>(k.rng[0]), static_cast<uint64_t>(k.rng[1]), /*site=*/0, k.threshold};
@@ -152,8 +163,9 @@ class Consumer {
 
   __device__ void run() {
     int previous = 0;
-    const bool rows_stay = k.rows.same_for_all(block * kBlockSlots);
-    if (rows_stay) {
+    if (rows_stay && single) {
+      load_together();
+    } else if (rows_stay) {
       load(0);
     }
     bool first_sums = true;
@@ -218,7 +230,7 @@ class Consumer {
         release(at);
       }
       previous = at;
-      if (++at == first_stage() + (single ? kStages / 2 : kStages)) {
+      if (++at == first_stage() + L::stages(single, rows_stay)) {
         at = first_stage();
         parity ^= 1;
       }
@@ -233,7 +245,7 @@ class Consumer {
     return recomputed(static_cast<int>(threadIdx.x)) & 31;
   }
   __device__ int first_stage() const {
-    return single ? consumer * (kStages / 2) : 0;
+    return single ? consumer * L::stages(single, rows_stay) : 0;
   }
   __device__ uint64_t* full() const {
     return reinterpret_cast<uint64_t*>(shared + L::kBarrierOffset);
@@ -242,28 +254,39 @@ class Consumer {
     return reinterpret_cast<const TileNote*>(shared + L::kNotesOffset);
   }
   __device__ unsigned char* rows() const {
-    return shared + L::kRowsOffset + consumer * L::kRows;
+    return shared + (consumer == 0 || (single && rows_stay) ? 0 : L::kSecondRowsOffset);
+  }
+  __device__ unsigned char* tile(int stage) const {
+    return shared + L::kTilesOffset + stage * L::kTile;
   }
 
-  __device__ void load(int sequence) {
+  template <int kThreads>
+  __device__ void load_rows_of(int sequence, int this_thread) {
     const int first_slot = block * kBlockSlots;
-    named_barrier(1 + consumer, kGroupThreads);  // everybody's products with the rows before are done
-    load_rows<T, kPanels, kGroupThreads>(rows(), k.rows.width, thread(), [&](int i) {
+    load_rows<T, kPanels, kThreads>(rows(), k.rows.width, this_thread, [&](int i) {
       return first_slot + i < k.rows.rows ? k.rows.row<T>(sequence, first_slot + i) : static_cast<const T*>(nullptr);
     });
     publish_shared();
+  }
+  __device__ void load(int sequence) {
+    named_barrier(1 + consumer, kGroupThreads);  // everybody's products with the rows before are done
+    load_rows_of<kGroupThreads>(sequence, thread());
     named_barrier(1 + consumer, kGroupThreads);
+  }
+  /// Rows that both consumers read.
+  __device__ void load_together() {
+    load_rows_of<2 * kGroupThreads>(0, consumer * kGroupThreads + thread());
+    named_barrier(3, 2 * kGroupThreads);
   }
 
   /// Tokens behind the part belong to somebody else, and 0 · NaN is not 0.
   __device__ void clear_rest(int tokens) {
-    unsigned char* tile = shared + at * L::kTile;
     if (single) {
-      clear_rows<kPanels, kTokens, kGroupThreads>(tile, tokens, thread());
+      clear_rows<kPanels, kTokens, kGroupThreads>(tile(at), tokens, thread());
       publish_shared();
       named_barrier(1 + consumer, kGroupThreads);
     } else {
-      clear_rows<kPanels, kTokens, 2 * kGroupThreads>(tile, tokens, consumer * kGroupThreads + thread());
+      clear_rows<kPanels, kTokens, 2 * kGroupThreads>(tile(at), tokens, consumer * kGroupThreads + thread());
       publish_shared();
       named_barrier(3, 2 * kGroupThreads);
     }
@@ -271,7 +294,7 @@ class Consumer {
 
   __device__ void issue_scores() {
     const uint64_t of_rows = descriptor_along_k(shared_address(rows()));
-    const uint64_t of_tile = descriptor_along_k(shared_address(shared + at * L::kTile));
+    const uint64_t of_tile = descriptor_along_k(shared_address(tile(at)));
 #pragma unroll
     for (int step = 0; step < 4 * kPanels; ++step) {
       multiply_shared<T, kTokens, kAlongK, kAlongK>(
@@ -282,7 +305,7 @@ class Consumer {
   }
 
   __device__ void issue_sums(int stage, bool first) {
-    const uint64_t of_tile = descriptor_along_rows(shared_address(shared + stage * L::kTile), L::kTilePanel);
+    const uint64_t of_tile = descriptor_along_rows(shared_address(tile(stage)), L::kTilePanel);
 #pragma unroll
     for (int step = 0; step < kTokens / 16; ++step) {
       const uint32_t fragment[4] = {weights[4 * step], weights[4 * step + 1], weights[4 * step + 2],
@@ -294,7 +317,7 @@ class Consumer {
   }
 
   __device__ void release(int stage) {
-    barrier_arrive_as_warp(full() + kStages + stage);
+    barrier_arrive_as_warp(full() + L::kMostStages + stage);
   }
 
   __device__ bool linear(int i) const {
@@ -439,8 +462,9 @@ class Consumer {
   const bool single;
   const int consumer;
   int block;
-  int slot;  // of the thread's first row; the second is 8 further on
-  int at;    // the stage
+  bool rows_stay;  // the same for every sequence
+  int slot;        // of the thread's first row; the second is 8 further on
+  int at;          // the stage
   uint32_t parity = 0;
   MaskKey key{};
   float reference[2];  // what weights are relative to, in powers of two
@@ -461,9 +485,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     prefetch_map(&map);
     auto* full = reinterpret_cast<uint64_t*>(shared + L::kBarrierOffset);
-    for (int stage = 0; stage < kStages; ++stage) {
+    for (int stage = 0; stage < L::kMostStages; ++stage) {
       barrier_init(full + stage, 1);
-      barrier_init(full + kStages + stage, single ? 4 : 8);  // one arrival for each consuming warp
+      barrier_init_for_warps(full + L::kMostStages + stage, single ? 4 : 8);  // the consuming ones
     }
     barriers_ready();
   }

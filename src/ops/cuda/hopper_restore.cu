@@ -14,7 +14,7 @@ namespace {
 constexpr int kTokens = 64;
 constexpr int kThreads = 384;
 constexpr int kGroupThreads = 128;
-constexpr int kClearers = 96;  // threads of the producer that clear rows of nobody
+constexpr int kWriters = 96;  // threads of the producer that write rows
 constexpr int kMostStages = 8;
 constexpr int kSharedLimit = 227 * 1024;
 constexpr uint32_t kSite = 2;
@@ -63,7 +63,7 @@ struct Layout {
     out_bias = bias + slot_blocks * kBlockSlots * 4;
     notes = out_bias + kPanels * kPanelColumns * 4;
     barriers = notes + kMostStages * static_cast<int>(sizeof(TileNote));
-    bytes = barriers + (2 * kMostStages + 4) * 8 + 1024;
+    bytes = barriers + (3 * kMostStages + 4) * 8 + 1024;
   }
 };
 
@@ -79,11 +79,15 @@ struct Block {
   __device__ uint64_t* empty(int stage) const {
     return full(kMostStages + stage);
   }
+  /// The tile's place holds rows of Y.
+  __device__ uint64_t* mixed(int stage) const {
+    return full(2 * kMostStages + stage);
+  }
   __device__ uint64_t* m_full(int buffer) const {
-    return full(2 * kMostStages + buffer);
+    return full(3 * kMostStages + buffer);
   }
   __device__ uint64_t* m_empty(int buffer) const {
-    return full(2 * kMostStages + 2 + buffer);
+    return full(3 * kMostStages + 2 + buffer);
   }
   __device__ TileNote& note(int stage) const {
     return reinterpret_cast<TileNote*>(shared + at.notes)[stage];
@@ -119,7 +123,7 @@ struct Block {
       barrier_wait(m_empty(buffer), (index / k.m_buffers & 1) ^ 1);
       barrier_expect(m_full(buffer), k.slot_blocks * Layout<kPanels>::kBlock);
       if (part.tokens <= kTokens) {  // one consumer has no tile of it, and nothing to let go
-        for (int warp = 0; warp < 4; ++warp) {
+        for (int arrival = 0; arrival < 4 * kWarpArrivals; ++arrival) {
           barrier_arrive(m_empty(buffer));
         }
       }
@@ -150,6 +154,49 @@ struct Block {
       barrier_arrive(full(stage));
       advance();
     }
+  }
+
+  /// Three warps send finished rows to Y: whole tiles through the copy engine, the last ones of a part row by row.
+  __device__ void write_tiles(const CUtensorMap& y_map, int writer) {
+    int stage = 0;
+    uint32_t parity = 0;
+    while (true) {
+      barrier_wait(full(stage), parity);
+      const TileNote& tile_note = note(stage);
+      if (tile_note.tokens == 0) {
+        return;
+      }
+      barrier_wait(mixed(stage), parity);
+      if (tile_note.tokens < kTokens) {
+        write_some_rows(stage, writer);
+      } else if (writer == 0) {
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel) {
+          if (panel * kPanelColumns < k.out_width) {
+            store_box(&y_map, panel * kPanelColumns, tile_note.row, tile(stage) + panel * kTokens * kPanelRowBytes);
+          }
+        }
+        await_stored_boxes();
+      }
+      barrier_arrive_as_warp(empty(stage));
+      if (++stage == k.stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  }
+
+  __device__ void write_some_rows(int stage, int writer) {
+    const TileNote& tile_note = note(stage);
+    const int chunks = k.out_width / 8;
+    auto* y = static_cast<T*>(k.y) + static_cast<int64_t>(tile_note.row) * k.out_width;
+#pragma unroll 4
+    for (int index = writer; index < tile_note.tokens * chunks; index += kWriters) {
+      const int chunk = index % chunks;
+      reinterpret_cast<uint4*>(y)[index] = *reinterpret_cast<const uint4*>(
+          tile(stage) + chunk / 8 * kTokens * kPanelRowBytes + swizzled(index / chunks, chunk % 8));
+    }
+    publish_shared();  // the copy engine overwrites what was read here
   }
 };
 
@@ -192,8 +239,8 @@ class Consumer {
       if (note.leaves) {
         barrier_arrive_as_warp(b.m_empty(part % b.k.m_buffers));
       }
-      write(stage, note);
-      barrier_arrive_as_warp(b.empty(stage));
+      put_in_place(stage);
+      barrier_arrive_as_warp(b.mixed(stage));
       stage += 2;
       while (stage >= b.k.stages) {
         stage -= b.k.stages;
@@ -274,39 +321,24 @@ class Consumer {
     pin(sums);
   }
 
-  /// Through the tile's own place in shared memory, so that rows are written side by side.
-  __device__ void write(int stage, const TileNote& note) {
-    unsigned char* tile = b.tile(stage);
-    const auto* out_bias = reinterpret_cast<const float2*>(b.shared + b.at.out_bias);
-    const int row = thread() / 32 * 16 + lane() / 4;
+  /// Rows of Y take the tile's own place in shared memory. A lane's address differs from panel to panel by a constant,
+  /// inside a panel by the bits that its row swizzles.
+  __device__ void put_in_place(int stage) {
+    const auto* out_bias = reinterpret_cast<const float2*>(b.shared + b.at.out_bias) + (lane() & 3);
+    const int row = thread() / 32 * 16 + (lane() & 15);
+    const uint32_t first = shared_address(b.tile(stage)) + swizzled(row, lane() >> 4);
     named_barrier(1 + consumer, kGroupThreads);  // all four warps have read the tile
 #pragma unroll
-    for (int j = 0; j < kWidth / 8; ++j) {
-      const float2 bias = out_bias[4 * j + (lane() & 3)];
-      unsigned char* panel = tile + (j / 8) * kTokens * kPanelRowBytes + (lane() & 3) * 4;
+    for (int j = 0; j < kWidth / 8; j += 2) {
+      uint32_t v[4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        *reinterpret_cast<uint32_t*>(panel + swizzled(row + 8 * i, j % 8)) =
-            pack<T>(sums[4 * j + 2 * i] + bias.x, sums[4 * j + 2 * i + 1] + bias.y);
+      for (int i = 0; i < 4; ++i) {
+        const float2 bias = out_bias[4 * (j + i / 2)];
+        v[i] = pack<T>(sums[4 * j + 2 * i] + bias.x, sums[4 * j + 2 * i + 1] + bias.y);
       }
+      store_tiles((first ^ (j % 8 << 4)) + j / 8 * kTokens * kPanelRowBytes, v[0], v[1], v[2], v[3]);
     }
-    named_barrier(1 + consumer, kGroupThreads);
-    constexpr int kChunks = kWidth / 8;
-    auto* y = static_cast<T*>(b.k.y) + static_cast<int64_t>(note.row) * b.k.out_width;
-    const int own = thread();
-#pragma unroll
-    for (int round = 0; round < kTokens * kChunks / kGroupThreads; ++round) {
-      const int index = own + round * kGroupThreads;
-      const int of_row = index / kChunks;
-      const int chunk = index % kChunks;
-      if (of_row < note.tokens && chunk * 8 < b.k.out_width) {
-        *reinterpret_cast<uint4*>(y + static_cast<int64_t>(of_row) * b.k.out_width + chunk * 8) =
-            *reinterpret_cast<const uint4*>(tile + (chunk / 8) * kTokens * kPanelRowBytes +
-                                            swizzled(of_row, chunk % 8));
-      }
-    }
-    publish_shared();  // the copy engine overwrites what was written here
-    __syncwarp();
+    publish_shared();
   }
 
   const Block<T, kPanels>& b;
@@ -320,20 +352,22 @@ class Consumer {
 template <class T, int kPanels, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 1)
     restore_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap m_map,
-                   const __grid_constant__ RestoreKernel k) {
+                   const __grid_constant__ CUtensorMap y_map, const __grid_constant__ RestoreKernel k) {
   extern __shared__ unsigned char raw[];
   Block<T, kPanels> block{k, raw + ((1024 - (shared_address(raw) & 1023)) & 1023),
                           Layout<kPanels>(k.stages, k.slot_blocks, k.m_buffers)};
   if (threadIdx.x == 0) {
     prefetch_map(&map);
     prefetch_map(&m_map);
+    prefetch_map(&y_map);
     for (int stage = 0; stage < k.stages; ++stage) {
       barrier_init(block.full(stage), 1);
-      barrier_init(block.empty(stage), 4);  // the warps of one consumer
+      barrier_init_for_warps(block.mixed(stage), 4);  // the warps of one consumer
+      barrier_init_for_warps(block.empty(stage), kWriters / 32);
     }
     for (int buffer = 0; buffer < k.m_buffers; ++buffer) {
       barrier_init(block.m_full(buffer), 1);
-      barrier_init(block.m_empty(buffer), 8);
+      barrier_init_for_warps(block.m_empty(buffer), 8);
     }
     barriers_ready();
   }
@@ -365,8 +399,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) {
       block.feed(map, m_map, first_sequence);
     } else if (threadIdx.x >= 32) {
-      clear_rows_of_nobody<T, kClearers>(k.bounds, block.first_row(), block.last_row(), first_sequence, k.y,
-                                         k.out_width, static_cast<int>(threadIdx.x) - 32);
+      const int writer = static_cast<int>(threadIdx.x) - 32;
+      clear_rows_of_nobody<T, kWriters>(k.bounds, block.first_row(), block.last_row(), first_sequence, k.y, k.out_width,
+                                        writer);
+      block.write_tiles(y_map, writer);
     }
   } else {
     take_registers<232>();
@@ -442,13 +478,18 @@ cudaError_t launch(const RestoreArguments& a, int multiprocessors, cudaStream_t 
       status != cudaSuccess) {
     return status;
   }
+  CUtensorMap y_map;
+  if (const auto status = describe_matrix(y_map, a.element, {a.y, a.x.rows, a.out_width, a.out_width}, kTokens);
+      status != cudaSuccess) {
+    return status;
+  }
   auto* kernel = restore_kernel<T, kPanels, kDropout>;
   const int bytes = Layout<kPanels>(shape.stages, shape.slot_blocks, shape.m_buffers).bytes;
   if (const auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
       status != cudaSuccess) {
     return status;
   }
-  return launch_overlapped(kernel, ranges, kThreads, bytes, stream, map, m_map, k);
+  return launch_overlapped(kernel, ranges, kThreads, bytes, stream, map, m_map, y_map, k);
 }
 
 template <class T>

@@ -507,13 +507,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_map(&m_map);
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(block.full(stage), 1);
-      barrier_init(block.empty(stage), 8 + (block.sums_dy() ? kSummers : 0));
+      barrier_init_for_warps(block.empty(stage), 8 + (block.sums_dy() ? kSummers : 0));
     }
     barrier_init(block.m_full(), 1);
-    barrier_init(block.m_empty(), 4);
-    barrier_init(block.cleared(), 8);
-    barrier_init(block.weights_ready(), 4);
-    barrier_init(block.weights_taken(), 4);
+    barrier_init_for_warps(block.m_empty(), 4);
+    barrier_init_for_warps(block.cleared(), 8);
+    barrier_init_for_warps(block.weights_ready(), 4);
+    barrier_init_for_warps(block.weights_taken(), 4);
     barriers_ready();
   }
   take_turn();

@@ -279,7 +279,18 @@ class Consumer {
 
   /// Scores and dC Xᵀ → the rounded gradient of the scores.
   __device__ void weigh(const TileNote& note) {
+    if (note.tokens < kTokens || (block + 1) * kBlockSlots > b.k.s.softmax) {
+      weigh_tile<true>(note);
+    } else {
+      weigh_tile<false>(note);
+    }
+  }
+
+  /// kSpecial: some tokens are missing or some slots are linear.
+  template <bool kSpecial>
+  __device__ void weigh_tile(const TileNote& note) {
     const int own = thread();
+    const float inverse_length = kSpecial ? 1.0f / static_cast<float>(note.length) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
       uint32_t bits = 0xF;
@@ -294,10 +305,11 @@ class Consumer {
         const float keep = !kDropout ? 1.0f : (bits >> e) & 1 ? b.k.s.keep_scale : 0.0f;
         const float dw = keep * (gradients[4 * j + e] + dr[i]);
         float ds = exp2_fast(fmaf(scores[4 * j + e], kLog2E, shift[i])) * (dw - reduction[i]);
-        if (slot + 8 * i >= b.k.s.softmax) {
-          ds = dw / static_cast<float>(note.length);
+        if constexpr (kSpecial) {
+          ds = slot + 8 * i < b.k.s.softmax ? ds : dw * inverse_length;
+          ds = 8 * j + 2 * (own & 3) + e % 2 < note.tokens ? ds : 0.0f;
         }
-        gradient[e] = 8 * j + 2 * (own & 3) + e % 2 < note.tokens ? ds : 0.0f;
+        gradient[e] = ds;
       }
       score_gradients[2 * j] = pack<T>(gradient[0], gradient[1]);
       score_gradients[2 * j + 1] = pack<T>(gradient[2], gradient[3]);
@@ -371,7 +383,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_map(&map);
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(block.full(stage), 1);
-      barrier_init(block.empty(stage), 8);
+      barrier_init_for_warps(block.empty(stage), 8);
     }
     barriers_ready();
   }

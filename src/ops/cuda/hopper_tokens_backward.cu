@@ -136,6 +136,7 @@ template <class T, int kPanels, bool kDropout>
 class Consumer {
   using L = Layout<kPanels>;
   static constexpr int kWidth = kPanels * kPanelColumns;
+  static constexpr int kEarly = kDropout ? 0 : 2;  // columns whose notes are loaded ahead: more would spill
 
  public:
   __device__ Consumer(const Block<kPanels>& block, int which) : b(block), consumer(which) {
@@ -160,13 +161,15 @@ class Consumer {
         multiply(scores, rows);
         multiply(gradients, dc);
         products_commit();
+        float4 early[2 * kEarly + 1];
+        load_notes(early, note, block);
         products_wait<0>();
         pin(scores);
         pin(gradients);
         if (block + 1 == b.k.blocks) {
           release(b.x_empty());
         }
-        weigh(note, block);
+        weigh(note, block, early);
         products_begin();
         accumulate(weights, dc, block == 0);
         accumulate(score_gradients, rows, false);
@@ -235,25 +238,42 @@ class Consumer {
     }
   }
 
-  __device__ void weigh(const TileNote& note, int block) {
+  /// Where the thread's two columns of each eight lie among the notes of the block's rows.
+  __device__ const float4* notes_of(const TileNote& note, int block) const {
+    return reinterpret_cast<const float4*>(b.k.s.prepared.notes +
+                                           static_cast<int64_t>(note.sequence) * b.k.s.prepared.padded +
+                                           block * kBlockSlots + 2 * (thread() & 3));
+  }
+  /// The notes of the first columns, on their way while the products are.
+  __device__ void load_notes(float4 (&early)[2 * kEarly + 1], const TileNote& note, int block) const {
+    const float4* notes = notes_of(note, block);
+#pragma unroll
+    for (int i = 0; i < 2 * kEarly; ++i) {
+      asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(early[i].x), "=f"(early[i].y), "=f"(early[i].z), "=f"(early[i].w)
+                   : "l"(notes + i / 2 * 8 + i % 2));
+    }
+  }
+
+  __device__ void weigh(const TileNote& note, int block, const float4 (&early)[2 * kEarly + 1]) {
     if ((block + 1) * kBlockSlots > b.k.s.softmax && b.k.s.rows > b.k.s.softmax) {
-      weigh_block<true>(note, block);
+      weigh_block<true>(note, block, early);
     } else {
-      weigh_block<false>(note, block);
+      weigh_block<false>(note, block, early);
     }
   }
 
   /// Scores and dC Xᵀ → rounded weights and rounded gradients of the scores.
   template <bool kAnyLinear>
-  __device__ void weigh_block(const TileNote& note, int block) {
+  __device__ void weigh_block(const TileNote& note, int block, const float4 (&early)[2 * kEarly + 1]) {
     const int own = thread();
     const int first_slot = block * kBlockSlots + 2 * (own & 3);
-    const auto* notes = reinterpret_cast<const float4*>(
-        b.k.s.prepared.notes + static_cast<int64_t>(note.sequence) * b.k.s.prepared.padded + first_slot);
+    const float4* notes = notes_of(note, block);
     const float inverse_length = kAnyLinear ? 1.0f / static_cast<float>(note.length) : 0.0f;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float4 of_column[2] = {__ldg(notes + 8 * j), __ldg(notes + 8 * j + 1)};
+      const float4 of_column[2] = {j < kEarly ? early[2 * j] : __ldg(notes + 8 * j),
+                                   j < kEarly ? early[2 * j + 1] : __ldg(notes + 8 * j + 1)};
       uint32_t bits = 0xF;
       if constexpr (kDropout) {
         bits = kept_tokens_by_slots(key, static_cast<uint32_t>(note.sequence),
@@ -308,10 +328,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int entry = 0; entry < kEntries; ++entry) {
       barrier_init(block.full(entry), 1);
-      barrier_init(block.empty(entry), 8);
+      barrier_init_for_warps(block.empty(entry), 8);
     }
     barrier_init(block.x_full(), 1);
-    barrier_init(block.x_empty(), 8);
+    barrier_init_for_warps(block.x_empty(), 8);
     barriers_ready();
   }
   take_turn();

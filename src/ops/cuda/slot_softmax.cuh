@@ -50,10 +50,11 @@ __device__ inline void softmax_over_groups(float (&scores)[32]) {
       scores[i] = 1.0f;
     }
   } else {
-    for_each_group<kSlots>([&](int i) { return scores[i]; }, [](float a, float b) { return fmaxf(a, b); },
-                           [&](int i, int, float largest) { scores[i] = exp2_fast((scores[i] - largest) * kLog2E); });
+    for_each_group<kSlots>(
+        [&](int i) { return scores[i]; }, [](float a, float b) { return fmaxf(a, b); },
+        [&](int i, int, float largest) { scores[i] = exp2_fast(fmaf(scores[i], kLog2E, -largest * kLog2E)); });
     for_each_group<kSlots>([&](int i) { return scores[i]; }, [](float a, float b) { return a + b; },
-                           [&](int i, int, float sum) { scores[i] = __fdividef(scores[i], sum); });
+                           [&](int i, int, float sum) { scores[i] *= __fdividef(1.0f, sum); });
   }
 }
 
