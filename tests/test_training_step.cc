@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "dba/zoo.h"
 #include "nn/symbol_embedding.h"
 #include "support/small_sets.h"
 #include "train/autocast_step.h"
@@ -144,6 +145,34 @@ TEST(TrailingRows, ChangeNeitherValuesNorGradients) {
     for (std::size_t i = 0; i < gradients[0].size(); ++i) {
       EXPECT_LT((gradients[0][i] - gradients[1][i]).abs().max().item<double>(), 1e-5) << i;
     }
+  }
+}
+
+// Short sequences are rounded for every attention.
+TEST(TrailingRows, ChangeNoAttentionOfTheZoo) {
+  const SmallSet small(data::Kind::series);
+  const ResidentSet exact(small.set(), nullptr, at::kCPU, Rows::exact);
+  const ResidentSet rounded(small.set(), nullptr, at::kCPU, Rows::rounded);
+  const auto& examples = small.batches().front();
+  for (const auto& member : zoo::members()) {
+    SCOPED_TRACE(member.name);
+    auto plan = small.plan(0.0);
+    plan.config.model.method = member.name;
+    plan.config.model.norm = member.name == "softmax" ? "batch" : "layer";
+    std::vector<at::Tensor> logits, gradients;
+    for (const auto* set : {&exact, &rounded}) {
+      torch::manual_seed(11);
+      Model model(plan);
+      logits.push_back(model.forward(set->batch(examples)));
+      torch::nn::functional::cross_entropy(logits.back(), set->batch(examples).labels).backward();
+      std::vector<at::Tensor> flat;
+      for (const auto& parameter : model.module().parameters()) {
+        flat.push_back(parameter.grad().defined() ? parameter.grad().flatten() : torch::zeros({parameter.numel()}));
+      }
+      gradients.push_back(torch::cat(flat));
+    }
+    EXPECT_LT((logits[0] - logits[1]).abs().max().item<double>(), 1e-5);
+    EXPECT_LT((gradients[0] - gradients[1]).abs().max().item<double>(), 1e-5);
   }
 }
 

@@ -28,7 +28,7 @@ using bench::Kind;
 
 constexpr const char* kStandardOutput = "-";
 
-struct Arguments {
+struct BenchArguments {
   std::vector<std::string> methods;
   std::vector<std::string> baselines;
   std::vector<std::int64_t> lengths;
@@ -49,7 +49,7 @@ struct Arguments {
 };
 
 /// What is measured where nothing else is asked for.
-void fill_defaults(Arguments& arguments, Kind kind, bool on_gpu) {
+void fill_defaults(BenchArguments& arguments, Kind kind, bool on_gpu) {
   if (arguments.methods.empty()) {
     arguments.methods = on_gpu
                             ? std::vector<std::string>{"softmax:flash", "softmax:cudnn", "dba", "dba:released"}
@@ -122,7 +122,7 @@ struct Plan {
   std::vector<std::string> complaints;
 };
 
-Plan plan_of(Arguments arguments, Kind kind) {
+Plan plan_of(BenchArguments arguments, Kind kind) {
   Plan plan;
   auto& settings = plan.settings;
   settings.device = parse_device(arguments.device);
@@ -187,7 +187,7 @@ void write(const std::string& file, const std::string& text) {
   }
 }
 
-void run_bench(const Arguments& arguments, Kind kind) {
+void run_bench(const BenchArguments& arguments, Kind kind) {
   const auto plan = plan_of(arguments, kind);
   for (const auto& complaint : plan.complaints) {
     std::cerr << "dba: bench: " << complaint << "\n";
@@ -238,7 +238,7 @@ void run_bench(const Arguments& arguments, Kind kind) {
 void add_kind(CLI::App& parent, Kind kind, const std::string& help, const std::string& footer) {
   auto* command = parent.add_subcommand(bench::to_string(kind), help);
   command->footer(footer);
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchArguments>();
   auto& a = *arguments;
   command->add_option_function<std::string>(
       "--methods", [&a](const std::string& list) { a.methods = bench::split_methods(list); },

@@ -19,7 +19,7 @@
 namespace dba::cli {
 namespace {
 
-struct Arguments {
+struct EfficiencyArguments {
   std::string device = "auto", dtype, methods, results = "results/efficiency";
   std::vector<std::int64_t> lengths = {256, 512, 1024, 2048, 3072, 4096, 8192, 16384};
   std::int64_t batch = 0;
@@ -33,7 +33,7 @@ std::string file_name(const reproduce::EfficiencyResults& results) {
   return results.device + "-" + results.dtype + "-batch" + std::to_string(results.batch) + ".json";
 }
 
-void run_efficiency(const Arguments& arguments) {
+void run_efficiency(const EfficiencyArguments& arguments) {
   const std::filesystem::path folder = arguments.results;
   if (arguments.table) {
     std::cout << reproduce::write_efficiency_page(folder).string() << "\n";
@@ -107,7 +107,7 @@ void add_efficiency(CLI::App& reproduce) {
       "  dba plot efficiency results/efficiency/FILE.json  the paper's figure 1 of them\n"
       "Every figure is saved when it is taken; the same command goes on where it was stopped.\n"
       "Exit status: 0 done, 1 a method is wrong or cannot run, 2 wrong usage, 130 or 143 after a signal.");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EfficiencyArguments>();
   auto& a = *arguments;
   command->add_option("--device", a.device, "cpu, cuda, or auto")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))

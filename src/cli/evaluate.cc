@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct EvaluateArguments {
   std::filesystem::path run;
   std::filesystem::path data;
   std::string format;
@@ -44,7 +44,7 @@ void print_confusion(const train::Metrics& metrics, const data::LabelSet& labels
   }
 }
 
-void evaluate(const Arguments& arguments) {
+void evaluate(const EvaluateArguments& arguments) {
   auto model = train::Model::load(arguments.run);
   const auto& plan = model.plan();
   const auto file = arguments.data.empty() ? std::filesystem::path(plan.config.data.test) : arguments.data;
@@ -102,7 +102,7 @@ void add_evaluate(CLI::App& app) {
       "  dba evaluate runs/first\n"
       "  dba evaluate runs/first --data more.jsonl --json\n"
       "  dba evaluate runs/first --baselines    with the majority class and a bag-of-tokens model beside it");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvaluateArguments>();
   command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
   command->add_option("--data", arguments->data, "labelled file; by default the run's test file");
   command->add_option("--format", arguments->format, "format of --data, where the extension does not tell");

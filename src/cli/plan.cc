@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* kStandardOutput = "-";
 
-struct Arguments {
+struct PlanArguments {
   std::int64_t length = 0;
   std::vector<std::int64_t> lengths;
   std::int64_t batch = 1;
@@ -63,7 +63,7 @@ bench::Precision parse_dtype(const std::string& name) {
   }
 }
 
-plan::Shape shape_of(const Arguments& a) {
+plan::Shape shape_of(const PlanArguments& a) {
   if (a.length == 0 && a.lengths.empty()) {
     throw CLI::ValidationError("--n", "or --lengths must be given: the tokens of a sequence, as in --n 4096");
   }
@@ -101,6 +101,7 @@ plan::Shape shape_of(const Arguments& a) {
   shape.device = parse_device(a.device);
   shape.training = a.pass == "training";
   shape.dropout = a.dropout;
+  shape.threads = at::get_num_threads();
   return shape;
 }
 
@@ -113,7 +114,7 @@ void write(const std::string& file, const std::string& text) {
 }
 
 /// Text for people unless JSON takes its place on standard output; JSON where it was asked for.
-void print(const Arguments& arguments, const std::string& text, const std::string& json) {
+void print(const PlanArguments& arguments, const std::string& text, const std::string& json) {
   if (arguments.json != kStandardOutput) {
     std::cout << text << std::flush;
   }
@@ -163,7 +164,7 @@ std::string machine_line(at::DeviceType device) {
   return line;
 }
 
-void run_calibrate(const Arguments& arguments) {
+void run_calibrate(const PlanArguments& arguments) {
   const auto device = parse_device(arguments.device);
   const auto precision = parse_dtype(arguments.dtype);
   const auto dtype = bench::compute_type(precision);
@@ -190,7 +191,7 @@ void run_calibrate(const Arguments& arguments) {
             << " with the defaults\nwritten to " << path.string() << "\n";
 }
 
-void run_grid(const Arguments& arguments) {
+void run_grid(const PlanArguments& arguments) {
   const auto device = parse_device(arguments.device);
   const auto precision = parse_dtype(arguments.dtype);
   if (precision == bench::Precision::autocast) {
@@ -209,7 +210,7 @@ void run_grid(const Arguments& arguments) {
   end_if_stopped();
 }
 
-void run_shape(const Arguments& arguments) {
+void run_shape(const PlanArguments& arguments) {
   plan::Report report;
   report.shape = shape_of(arguments);
   report.constants_file = plan::constants_path().string();
@@ -238,7 +239,7 @@ void run_shape(const Arguments& arguments) {
   }
 }
 
-void run_plan(const Arguments& arguments) {
+void run_plan(const PlanArguments& arguments) {
   if (arguments.threads > 0) {
     at::set_num_threads(arguments.threads);
   }
@@ -265,7 +266,7 @@ void add_plan(CLI::App& app) {
       "The constants lie in the file that DBA_PLAN_FILE names, or in dba/plan.json of the cache folder.\n"
       "docs/planner.md states the cost model.\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 after a signal.");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PlanArguments>();
   auto& a = *arguments;
   const auto size = [&](const char* name, std::int64_t& value, const char* meaning) {
     return command->add_option(name, value, meaning)->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));

@@ -16,7 +16,7 @@
 namespace dba::cli {
 namespace {
 
-struct Arguments {
+struct PredictArguments {
   std::filesystem::path run;
   std::string input = "-";
   std::string output = "-";
@@ -73,7 +73,7 @@ class Writer {
   bool csv_;
 };
 
-void predict(const Arguments& arguments) {
+void predict(const PredictArguments& arguments) {
   auto model = train::Model::load(arguments.run);
   const auto& plan = model.plan();
   const auto device = train::choose_device(arguments.device);
@@ -152,7 +152,7 @@ void add_predict(CLI::App& app) {
       "  dba predict runs/first --input new.jsonl --output predictions.csv\n"
       "  echo '{\"text\": \"[MAX 2 [MIN 4 7 ] 1 ]\"}' | dba predict runs/first\n"
       "One line per sequence, in order: the label and the probability of every class.");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PredictArguments>();
   command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
   command->add_option("--input", arguments->input, "file, or - for standard input (JSONL)")->capture_default_str();
   command->add_option("--output", arguments->output, "file, or - for standard output")->capture_default_str();

@@ -23,7 +23,7 @@
 namespace dba::cli {
 namespace {
 
-struct Arguments {
+struct ReproduceArguments {
   reproduce::Selection selection;
   reproduce::Places places;
   std::string data, configs, runs, results;
@@ -73,7 +73,7 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
   }
 }
 
-void run_experiment(const reproduce::Experiment& experiment, Arguments arguments) {
+void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments arguments) {
   auto& options = arguments.options;
   const reproduce::Places places{
       arguments.data,
@@ -140,7 +140,7 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
                   "Runs that were interrupted go on where they stopped; a failed one does not stop the others.\n"
                   "Exit status: 0 done, 1 a run failed or its data are missing, 2 wrong usage, 3 the time of\n"
                   "--minutes is over, 130 or 143 stopped.");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReproduceArguments>();
   arguments->data = experiment.data_folder;
   arguments->runs = "runs/" + experiment.name;
   arguments->results = "results/" + experiment.name;
@@ -157,7 +157,9 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
                       "folder of the configurations (default configs/" + experiment.name + ")");
   command->add_option("--runs", arguments->runs, "folder for the runs and what they print")->capture_default_str();
   command->add_option("--results", arguments->results, "folder for the results and their table")->capture_default_str();
-  command->add_option("--jobs", arguments->options.jobs, "runs at a time, each a process of its own")
+  command
+      ->add_option("--jobs", arguments->options.jobs,
+                   "processes at a time; with more runs than that, each makes several seeds of one configuration")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command

@@ -1,6 +1,8 @@
 #include "cli/train.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -22,10 +24,11 @@ namespace {
 /// Where neither a file nor --set says how long to train.
 constexpr std::int64_t kEpochsOfOwnData = 100;
 
-struct Arguments {
+struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
   std::string run;
+  std::vector<std::int64_t> seeds;
   std::string resume;
   std::string init_from;
   bool new_head = false;
@@ -71,13 +74,42 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
   std::printf("everything is in %s\n", folder.string().c_str());
 }
 
-void train(const Arguments& arguments) {
+void make_run(const config::TrainConfig& config, run::RunFolder folder, const train::TrainOptions& options,
+              const TrainArguments& arguments) {
+  const auto result = train::train(config, folder, options);
+  if (result.signal != 0) {
+    throw ExitStatus{run::StopSignals::exit_code(result.signal)};
+  }
+  if (result.out_of_time) {
+    throw ExitStatus{run::kTimeIsOver};
+  }
+  if (arguments.json) {
+    std::cout << result.report;
+  } else if (!arguments.quiet) {
+    print_result(result.report, folder.path());
+  }
+}
+
+/// One run for each seed, in folders of their own beside each other.
+void make_runs(config::TrainConfig config, train::TrainOptions options, const TrainArguments& arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const auto seed : arguments.seeds) {
+    config.seed = seed;
+    if (arguments.minutes > 0) {
+      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+      options.seconds = std::max(60 * arguments.minutes - passed.count(), 1e-3);
+    }
+    make_run(config, run::RunFolder::create(arguments.run + "-seed" + std::to_string(seed)), options, arguments);
+  }
+}
+
+void train(const TrainArguments& arguments) {
   const bool resume = !arguments.resume.empty();
   if (resume && (!arguments.config.empty() || !arguments.overrides.empty() || !arguments.run.empty() ||
-                 !arguments.init_from.empty() || arguments.new_head)) {
+                 !arguments.init_from.empty() || arguments.new_head || !arguments.seeds.empty())) {
     throw CLI::ValidationError("--resume",
                                "takes its configuration from the run's folder; leave out --config, --set, "
-                               "--run, --init-from and --new-head");
+                               "--run, --seeds, --init-from and --new-head");
   }
   const auto source = resume ? (std::filesystem::path(arguments.resume) / "config.yaml").string() : arguments.config;
   auto config = source.empty() ? config::TrainConfig() : config::load_config(source);
@@ -103,7 +135,6 @@ void train(const Arguments& arguments) {
   if (!resume && arguments.run.empty()) {
     throw CLI::RequiredError("--run");
   }
-  auto folder = resume ? run::RunFolder::resume(arguments.resume) : run::RunFolder::create(arguments.run);
   train::TrainOptions options;
   options.resume = resume;
   options.seconds = 60 * arguments.minutes;
@@ -111,18 +142,11 @@ void train(const Arguments& arguments) {
   options.progress.quiet = arguments.quiet;
   options.version = build().version;
   options.commit = build().commit;
-  const auto result = train::train(config, folder, options);
-  if (result.signal != 0) {
-    throw ExitStatus{run::StopSignals::exit_code(result.signal)};
+  if (!arguments.seeds.empty()) {
+    return make_runs(config, options, arguments);
   }
-  if (result.out_of_time) {
-    throw ExitStatus{run::kTimeIsOver};
-  }
-  if (arguments.json) {
-    std::cout << result.report;
-  } else if (!arguments.quiet) {
-    print_result(result.report, folder.path());
-  }
+  auto folder = resume ? run::RunFolder::resume(arguments.resume) : run::RunFolder::create(arguments.run);
+  make_run(config, std::move(folder), options, arguments);
 }
 
 }  // namespace
@@ -134,16 +158,22 @@ void add_train(CLI::App& app) {
       "  dba train --config configs/quickstart.yaml --run runs/first\n"
       "  dba train --run runs/reviews --set data.train=reviews.jsonl --set train.epochs=3\n"
       "  dba train --run runs/gestures --set data.train=X_TRAIN.ts --set data.test=X_TEST.ts    for 100 epochs\n"
+      "  dba train --config mine.yaml --run runs/mine --seeds 1,2,3    runs/mine-seed1 and so on\n"
       "  dba train --resume runs/first          go on after a stop, bit by bit as if there had been none\n"
       "  dba train --config mine.yaml --run runs/tuned --init-from runs/first --new-head\n"
       "  dba train --print-config               every key, its meaning and its default\n"
       "SIGINT and SIGTERM finish the update, save and end with status 130 and 143.\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 3 stopped by --minutes and to be resumed.");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   command->add_option("--config", arguments->config, "YAML file; keys that it leaves out keep their defaults");
   command->add_option("--set", arguments->overrides, "a.b=value, over what the file says; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--run", arguments->run, "new folder for all that the run writes");
+  command
+      ->add_option("--seeds", arguments->seeds,
+                   "a run for each, one after the other, in the folders RUN-seedN; separated by commas or spaces")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--resume", arguments->resume, "folder of a run that stopped");
   command->add_option("--init-from", arguments->init_from, "a trained run or model whose weights are the first ones");
   command->add_flag("--new-head", arguments->new_head, "with --init-from: learn a new head, for other classes");

@@ -10,7 +10,7 @@
 namespace dba::cli {
 namespace {
 
-struct Arguments {
+struct ZooArguments {
   std::string name;
   bool json = false;
 };
@@ -24,7 +24,7 @@ void add_zoo(CLI::App& app) {
       "  dba zoo                     all of them, a line each\n"
       "  dba zoo longformer          its formula, paper and options\n"
       "  dba zoo --json              for programs");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ZooArguments>();
   command->add_option("name", arguments->name, "one member");
   command->add_flag("--json", arguments->json, "for programs");
   command->callback([arguments] {

@@ -120,6 +120,7 @@ Order order_of(const DBAttentionImpl& m, const at::Tensor& tokens, const Sequenc
   shape.training =
       torch::GradMode::is_enabled() && (tokens.requires_grad() || z.requires_grad() || m.w_o->weight.requires_grad());
   shape.dropout = dropout;
+  shape.threads = at::get_num_threads();
   const auto order = plan::choose_order(shape);
   ops::log_choice("DBAttention: the planner takes order " + to_string(order));
   return order;

@@ -52,6 +52,9 @@ Tensor dropped(const Tensor& weights, const Tensor& mask) {
 
 /// Softmax over the tokens, (B, H, d_p, n); zero where there is no token, and all zero for an empty sequence.
 Tensor softmax_over_tokens(const Tensor& scores, const Padded& padded) {
+  if (padded.full) {
+    return scores.softmax(3);
+  }
   const auto valid = padded.valid.unsqueeze(1).unsqueeze(1);
   // An empty sequence keeps its scores, so that no softmax is taken over nothing.
   const auto masked = valid.logical_or(padded.lengths.eq(0).view({-1, 1, 1, 1})).logical_not();
@@ -139,7 +142,8 @@ Result attention(const Layer& layer, const ops::Dropout& dropout) {
   }
   const auto restore_mask = masks.over_tokens(ops::kSiteRestore, batch, n, heads, d_p, 0, 1);
   restore = dropped(restore, restore_mask.defined() ? restore_mask.transpose(2, 3) : restore_mask);
-  result.weights.w_r_prime = restore.masked_fill(padded.valid.logical_not().unsqueeze(1).unsqueeze(3), 0);
+  result.weights.w_r_prime =
+      padded.full ? restore : restore.masked_fill(padded.valid.logical_not().unsqueeze(1).unsqueeze(3), 0);
   const auto joined = join_heads(torch::matmul(result.weights.w_r_prime, split_heads(mixed, heads)));
   result.y = padded.unpad(linear(joined, w.out_weight, layer.out_bias));
   return result;

@@ -31,6 +31,14 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t heads, 
                                                      split_heads(v, heads), mask, dropout));
 }
 
+/// Whether padding costs less than a round of calls for every sequence: where they are short and of about one length.
+bool better_padded(const Sequences& sequences) {
+  constexpr int64_t kShort = 256;
+  constexpr int64_t kMostPadding = 2;  // padded tokens for every real one
+  const auto longest = sequences.longest();
+  return longest <= kShort && sequences.count() * longest <= kMostPadding * sequences.rows;
+}
+
 Tensor one_by_one(const Tensor& q, const Tensor& k, const Tensor& v, const Sequences& sequences, int64_t heads,
                   double dropout) {
   const auto begin = sequences.begin.accessor<int64_t, 1>();
@@ -65,12 +73,16 @@ bool flash_takes_packed(const Tensor& q, const Tensor& v, const Sequences& seque
 
 Tensor flash_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Sequences& sequences, int64_t heads,
                     double dropout) {
-  const auto by_head = [heads](const Tensor& rows) { return rows.view({rows.size(0), heads, rows.size(1) / heads}); };
+  // The kernel leaves rows of nobody unwritten, in its result and in all three gradients.
+  const auto nobody = sequences.row_mask().logical_not().unsqueeze(1);
+  const auto by_head = [&](const Tensor& rows) {
+    return rows.masked_fill(nobody, 0).view({rows.size(0), heads, rows.size(1) / heads});
+  };
   const auto bounds = torch::cat({sequences.begin, sequences.end.slice(0, -1)}).to(at::kInt);
   const auto out = std::get<0>(at::_flash_attention_forward(by_head(q), by_head(k), by_head(v), bounds, bounds,
                                                             sequences.max_length, sequences.max_length, dropout,
                                                             /*is_causal=*/false, /*return_debug_mask=*/false));
-  return out.flatten(1).masked_fill(sequences.row_mask().logical_not().unsqueeze(1), 0);
+  return out.flatten(1).masked_fill(nobody, 0);
 }
 
 Tensor through_padding(const Tensor& q, const Tensor& k, const Tensor& v, const Sequences& sequences, int64_t heads,
@@ -92,7 +104,7 @@ at::Tensor full_map_attention(const at::Tensor& q, const at::Tensor& k, const at
     };
     return attend(batched(q), batched(k), batched(v), heads, dropout).flatten(0, 1);
   }
-  if (sequences.begin.is_cpu()) {
+  if (sequences.begin.is_cpu() && !better_padded(sequences)) {
     return one_by_one(q, k, v, sequences, heads, dropout);
   }
   if (flash_takes_packed(q, v, sequences, heads)) {

@@ -3,32 +3,70 @@
 #include <torch/torch.h>
 
 namespace dba {
+namespace {
+
+/// Row index[i] of the given ones at place i, zeros where the index is −1.
+at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& index) {
+  if (rows.size(0) == 0) {  // nothing to point at
+    return rows.new_zeros({index.size(0), rows.size(1)});
+  }
+  return rows.index_select(0, index.clamp_min(0)).masked_fill(index.lt(0).unsqueeze(1), 0);
+}
+
+/// Rows moved to other places, none of them twice. So the gradient moves them back; that of index_select would add them
+/// up instead, which a GPU does in a repeatable order only after sorting.
+class MoveRows : public torch::autograd::Function<MoveRows> {
+ public:
+  /// there (M): the row that comes to each place, or −1; back (N): the place that each row has gone to, or −1.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows, const at::Tensor& there,
+                            const at::Tensor& back) {
+    context->save_for_backward({there, back});
+    return rows_at(rows, there);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    return {MoveRows::apply(gradients[0], saved[1], saved[0]), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 Padded::Padded(const Sequences& sequences)
-    : length(sequences.longest()), lengths(sequences.lengths()), sequences_(sequences) {
+    : length(sequences.longest()),
+      lengths(sequences.lengths()),
+      full(sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0),
+      sequences_(sequences) {
   const auto token = torch::arange(length, sequences.begin.options());
   valid = token.unsqueeze(0).lt(lengths.unsqueeze(1));
-  row_ = (sequences.begin.unsqueeze(1) + token).masked_fill(valid.logical_not(), 0).flatten();
+  if (!full) {
+    row_ = (sequences.begin.unsqueeze(1) + token).masked_fill(valid.logical_not(), -1).flatten();
+    const auto sequence = sequences.sequence_of_row();
+    place_ = torch::where(sequence.ge(0), sequence * length + sequences.position_of_row(), sequence);
+  }
 }
 
 at::Tensor Padded::pad(const at::Tensor& rows) const {
   const auto batch = sequences_.count();
+  if (full) {
+    return rows.reshape({batch, length, rows.size(1)});
+  }
   if (sequences_.rows == 0) {
     return rows.new_zeros({batch, length, rows.size(1)});
   }
-  const auto taken = rows.index_select(0, row_).view({batch, length, rows.size(1)});
-  return taken.masked_fill(valid.logical_not().unsqueeze(2), 0);
+  return MoveRows::apply(rows, row_, place_).view({batch, length, rows.size(1)});
 }
 
 at::Tensor Padded::unpad(const at::Tensor& padded) const {
   const auto width = padded.size(2);
+  if (full) {
+    return padded.reshape({-1, width});
+  }
   if (padded.numel() == 0) {
     // No token anywhere: the (zero) sum only keeps the result in autograd's graph.
     return padded.new_zeros({sequences_.rows, width}) + padded.sum();
   }
-  const auto sequence = sequences_.sequence_of_row();
-  const auto place = sequence * length + sequences_.position_of_row();
-  return padded.reshape({-1, width}).index_select(0, place.clamp_min(0)).masked_fill(sequence.lt(0).unsqueeze(1), 0);
+  return MoveRows::apply(padded.reshape({-1, width}), place_, row_);
 }
 
 }  // namespace dba

@@ -18,10 +18,12 @@ class Padded {
   int64_t length;      ///< n
   at::Tensor valid;    ///< (B, n) bool
   at::Tensor lengths;  ///< (B)
+  bool full;           ///< the host knows that every place has a token; `valid` hides nothing
 
  private:
   const Sequences& sequences_;
-  at::Tensor row_;  // (B·n)
+  at::Tensor row_;    // (B·n) the row at each place, −1 for none; undefined where all is in place
+  at::Tensor place_;  // (N) the place of each row, −1 for rows of nobody
 };
 
 }  // namespace dba

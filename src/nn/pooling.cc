@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,6 +18,11 @@ constexpr NamedChoice<Pool> kPools[] = {{"first", Pool::first}, {"mean", Pool::m
 
 /// The first `length` tokens of every sequence, zeros behind its end: (B, length, d).
 at::Tensor first_tokens(const at::Tensor& rows, const Sequences& sequences, int64_t length) {
+  if (sequences.consecutive && sequences.padded_length > 0) {  // a plain batch has its tokens in place
+    const auto batch = rows.view({sequences.count(), sequences.padded_length, rows.size(1)});
+    const auto missing = length - sequences.padded_length;
+    return missing > 0 ? at::constant_pad_nd(batch, {0, 0, 0, missing}) : batch.narrow(1, 0, length);
+  }
   // Without a single row there would be nothing to point at.
   const auto source = rows.size(0) > 0 ? rows : at::cat({rows, at::zeros({1, rows.size(1)}, rows.options())});
   const auto index = sequences.begin.unsqueeze(1) + at::arange(length, sequences.begin.options());
@@ -84,7 +90,7 @@ at::Tensor PoolingImpl::forward(const at::Tensor& x, const Sequences& sequences)
                 options.max_length(), " tokens (max_length) to be flattened, got ", longest,
                 "; cut the sequences, enlarge max_length or pool by mean");
   }
-  return first_tokens(rows, sequences, options.max_length()).view({sequences.count(), width()});
+  return first_tokens(rows, sequences, options.max_length()).reshape({sequences.count(), width()});
 }
 
 }  // namespace dba

@@ -1,8 +1,5 @@
 #include "reproduce/runner.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,6 +17,7 @@
 #include "dba/run/signals.h"
 #include "reproduce/child_process.h"
 #include "reproduce/result.h"
+#include "reproduce/screen.h"
 #include "reproduce/table.h"
 #include "run/folders.h"
 
@@ -58,47 +56,21 @@ bool falls_back(const Run& run, const Places& places, const RunnerOptions& optio
   return !options.bfloat16 && config::load_config(places.configs / run.config).precision == "bfloat16";
 }
 
-/// Lines that stay, and on a terminal one below them that is redrawn.
-class Screen {
- public:
-  explicit Screen(bool quiet) : quiet_(quiet), terminal_(!quiet && ::isatty(STDERR_FILENO) == 1) {}
-  ~Screen() {
-    clear();
-  }
-  void line(const std::string& text) {
-    if (quiet_)
-      return;
-    clear();
-    std::fprintf(stderr, "%s\n", text.c_str());
-  }
-  void status(std::string text) {
-    if (!terminal_)
-      return;
-    winsize size{};
-    const std::size_t width = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 79;
-    text.resize(std::min(text.size(), width));
-    std::fprintf(stderr, "\r\033[K%s", text.c_str());
-    std::fflush(stderr);
-    drawn_ = true;
-  }
-
- private:
-  void clear() {
-    if (drawn_)
-      std::fputs("\r\033[K", stderr);
-    drawn_ = false;
-  }
-
-  bool quiet_;
-  bool terminal_;
-  bool drawn_ = false;
-};
-
+/// Runs of one configuration and several seeds in one process: the start of a program with a GPU takes seconds.
 struct Running {
-  const Run* run;
+  std::vector<const Run*> runs;  // one after the other
   ChildProcess process;
-  Clock::time_point started;
+  Clock::time_point started;  // the run at work
+  std::size_t done = 0;
+
+  const Run& at_work() const {
+    return *runs[std::min(done, runs.size() - 1)];
+  }
 };
+
+bool differ_in_seed_alone(const Run& one, const Run& other) {
+  return one.task == other.task && one.method == other.method && one.variant == other.variant;
+}
 
 class Runner {
  public:
@@ -109,20 +81,18 @@ class Runner {
     const run::StopSignals signals;
     run::make_folders(places_.runs);
     run::make_folders(places_.results);
-    auto waiting = what_to_make();
-    while (!waiting.empty() || !running_.empty()) {
+    waiting_ = what_to_make();
+    while (!waiting_.empty() || !running_.empty()) {
       if (time_left() < 0) {
-        outcome_.unfinished += waiting.size();
-        waiting.clear();
+        outcome_.unfinished += waiting_.size();
+        waiting_.clear();
       }
-      while (!waiting.empty() && running_.size() < options_.jobs && outcome_.signal == 0) {
-        start(*waiting.front());
-        waiting.pop_front();
-      }
+      while (!waiting_.empty() && running_.size() < options_.jobs && outcome_.signal == 0)
+        start(next_group());
       collect();
       if (const int signal = run::StopSignals::received(); signal != 0 && outcome_.signal == 0) {
         outcome_.signal = signal;
-        waiting.clear();
+        waiting_.clear();
         screen_.line("stopping: " + std::to_string(running_.size()) + " runs finish their update and save");
         for (const Running& running : running_)
           running.process.signal(signal);
@@ -172,11 +142,28 @@ class Runner {
                  experiment_.data_help + " (name another folder with --data)");
   }
 
-  void start(const Run& run) {
+  /// The next run, and with it others that differ in the seed alone, as long as there is work for all jobs.
+  std::vector<const Run*> next_group() {
+    const auto most = std::max<std::size_t>(1, waiting_.size() / options_.jobs);
+    std::vector<const Run*> group;
+    const auto fits = [&](const Run& run) {
+      return group.empty() ||
+             (group.size() < most && differ_in_seed_alone(*group.front(), run) &&
+              state_of(*group.front(), places_) == State::fresh && state_of(run, places_) == State::fresh);
+    };
+    while (!waiting_.empty() && fits(*waiting_.front())) {
+      group.push_back(waiting_.front());
+      waiting_.pop_front();
+    }
+    return group;
+  }
+
+  void start(const std::vector<const Run*>& group) {
+    const Run& first = *group.front();
     try {
-      const bool resumes = state_of(run, places_) == State::interrupted;
+      const bool resumes = state_of(first, places_) == State::interrupted;
       std::vector<std::string> words = {options_.program};
-      std::ranges::move(train_words(run, places_, options_), std::back_inserter(words));
+      std::ranges::move(train_words(group, places_, options_), std::back_inserter(words));
       if (options_.seconds > 0)
         std::ranges::move(std::vector<std::string>{"--minutes", std::to_string(std::max(time_left(), 1e-3) / 60)},
                           std::back_inserter(words));
@@ -184,32 +171,50 @@ class Runner {
       if (options_.threads > 0)
         environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
       const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
-      const bool in_float32 = !resumes && falls_back(run, places_, options_);
-      running_.push_back({&run, ChildProcess(words, environment, places_.log(run)), Clock::now()});
-      screen_.line(run.name() + ": " + (resumes ? "goes on" : "starts") +
+      const bool in_float32 = !resumes && falls_back(first, places_, options_);
+      running_.push_back({group, ChildProcess(words, environment, places_.log(first)), Clock::now()});
+      screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
                    (other_settings ? " with the settings it began with" : "") +
-                   (in_float32 ? " in float32, for bfloat16 needs a GPU" : ""));
+                   (in_float32 ? " in float32, for bfloat16 needs a GPU" : "") +
+                   (group.size() > 1 ? ", then " + std::to_string(group.size() - 1) + " other seeds" : ""));
     } catch (const std::exception& error) {  // a bad configuration is no reason to leave the others
-      fail(run, error.what());
+      for (const Run* run : group)
+        fail(*run, error.what());
     }
   }
 
   void collect() {
     for (auto running = running_.begin(); running != running_.end();) {
       const auto status = running->process.poll();
+      keep_finished(*running, status.has_value());
       if (!status) {
         ++running;
         continue;
       }
-      const Run& run = *running->run;
-      const double seconds = std::chrono::duration<double>(Clock::now() - running->started).count();
+      const Running ended = std::move(*running);
       running = running_.erase(running);
-      if (*status == 0)
-        keep_result(run, seconds);
-      else if (*status == run::kTimeIsOver)
-        ++outcome_.unfinished;
-      else if (outcome_.signal == 0)
-        fail(run, "ended with status " + std::to_string(*status) + "; what it said is in " + places_.log(run).string());
+      const std::vector<const Run*> rest(ended.runs.begin() + static_cast<std::ptrdiff_t>(ended.done),
+                                         ended.runs.end());
+      if (rest.empty() || outcome_.signal != 0)
+        continue;
+      if (*status == run::kTimeIsOver) {
+        outcome_.unfinished += rest.size();
+        continue;
+      }
+      fail(*rest.front(), "ended with status " + std::to_string(*status) + "; what it said is in " +
+                              places_.log(*ended.runs.front()).string());
+      waiting_.insert(waiting_.begin(), rest.begin() + 1, rest.end());
+    }
+  }
+
+  /// A run of a process that goes on is finished when its report is there.
+  void keep_finished(Running& running, bool ended) {
+    while (running.done + (ended ? 0 : 1) < running.runs.size() &&
+           run::is_there(places_.run_folder(running.at_work()) / "report.json")) {
+      const auto now = Clock::now();
+      keep_result(running.at_work(), std::chrono::duration<double>(now - running.started).count());
+      running.started = now;
+      ++running.done;
     }
   }
 
@@ -245,7 +250,7 @@ class Runner {
     std::string names;
     for (const Running& running : running_) {
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - running.started).count();
-      names += (names.empty() ? ": " : ", ") + running.run->name() + " " + std::to_string(seconds) + " s";
+      names += (names.empty() ? ": " : ", ") + running.at_work().name() + " " + std::to_string(seconds) + " s";
     }
     return names;
   }
@@ -256,6 +261,7 @@ class Runner {
   const RunnerOptions& options_;
   const Clock::time_point called_ = Clock::now();
   Screen screen_;
+  std::list<const Run*> waiting_;
   std::list<Running> running_;
   Outcome outcome_;
 };
@@ -318,6 +324,20 @@ std::vector<std::string> train_words(const Run& run, const Places& places, const
     set("threads=" + std::to_string(options.threads));
   for (const std::string& assignment : options.overrides)
     set(assignment);
+  return words;
+}
+
+std::vector<std::string> train_words(const std::vector<const Run*>& group, const Places& places,
+                                     const RunnerOptions& options) {
+  auto words = train_words(*group.front(), places, options);
+  if (group.size() == 1)
+    return words;
+  const auto folder = places.run_folder(*group.front()).string();
+  std::ranges::replace(words, folder, folder.substr(0, folder.rfind("-seed")));
+  std::string seeds;
+  for (const Run* run : group)
+    seeds += (seeds.empty() ? "" : ",") + std::to_string(run->seed);
+  words.insert(words.end(), {"--seeds", seeds});
   return words;
 }
 

@@ -53,6 +53,9 @@ struct RunnerOptions {
 
 /// The words after the program's name that train, or go on with, a run, but for the time it may take.
 std::vector<std::string> train_words(const Run& run, const Places& places, const RunnerOptions& options);
+/// Those that train fresh runs that differ in the seed alone, one after the other.
+std::vector<std::string> train_words(const std::vector<const Run*>& group, const Places& places,
+                                     const RunnerOptions& options);
 
 struct Outcome {
   std::size_t finished = 0;  ///< of the given runs, with those that were finished before
@@ -62,7 +65,8 @@ struct Outcome {
   int signal = 0;                     ///< not 0: stopped by it; every run can go on
 };
 
-/// Makes what is missing, `jobs` at a time, each a process of its own, and writes each result when its run ends.
+/// Makes what is missing in `jobs` processes at a time and writes each result when its run ends. Where there are more
+/// runs than jobs, a process makes several seeds of one configuration.
 /// A run that fails does not stop the others. SIGINT and SIGTERM are handed on to the runs, which save and stop.
 /// Call it with no StopSignals in place.
 Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, const Places& places,

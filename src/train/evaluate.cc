@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "train/autocast_step.h"
@@ -24,13 +25,22 @@ std::vector<std::size_t> all_examples(const data::CachedSet& set) {
 
 namespace {
 
-/// Without gradients the streaming passes have room for more.
-config::BatchConfig evaluation_batch(const config::TrainConfig& config, at::Device device) {
+/// Without gradients there is room for more: the streaming passes take eight times as much, and short sequences come in
+/// as large batches as fill a GPU, where a small one costs what a large one does.
+config::BatchConfig evaluation_batch(const config::TrainConfig& config, at::Device device, std::int64_t longest) {
   constexpr std::int64_t kTimes = 8;
+  constexpr std::int64_t kTokensThatFill = 1 << 17;
   auto batch = config.batch;
-  if (rows_for(config.model, device) == Rows::rounded) {
+  if (!device.is_cuda()) {
+    return batch;
+  }
+  if (streams(config.model)) {
     batch.size *= kTimes;
     batch.tokens *= kTimes;
+  }
+  batch.size = std::max(batch.size, kTokensThatFill / std::max<std::int64_t>(longest, 1));
+  if (batch.tokens > 0) {
+    batch.tokens = std::max(batch.tokens, kTokensThatFill);
   }
   return batch;
 }
@@ -45,10 +55,11 @@ Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::
   const bool was_training = model.module().is_training();
   model.module().eval();
   const auto lengths = set.lengths();
-  const auto batches = plan_in_order(examples, lengths, evaluation_batch(config, device));
+  const auto longest = lengths.empty() ? 0 : *std::ranges::max_element(lengths);
+  const auto batches = plan_in_order(examples, lengths, evaluation_batch(config, device, longest));
   std::optional<ResidentSet> own;
   if (on_device == nullptr && belongs_on(device, set, config.batch.on_device)) {
-    on_device = &own.emplace(set, statistics, device, rows_for(config.model, device));
+    on_device = &own.emplace(set, statistics, device, rows_for(config, device, lengths));
   }
   std::optional<Prefetcher> prefetcher;
   if (on_device == nullptr) {

@@ -96,8 +96,17 @@ bool belongs_on(at::Device device, const data::CachedSet& set, const std::string
   return static_cast<std::size_t>(ResidentSet::bytes(set)) <= free / kPartOfFreeMemory;
 }
 
-Rows rows_for(const config::ModelConfig& model, at::Device device) {
-  return device.is_cuda() && model.method == "dba" && model.compress_length ? Rows::rounded : Rows::exact;
+bool streams(const config::ModelConfig& model) {
+  return model.method == "dba" && model.compress_length;
+}
+
+Rows rows_for(const config::TrainConfig& config, at::Device device, std::span<const std::int64_t> lengths) {
+  // Up to here the launches of a step take longer than what the rounding adds to padded batches.
+  constexpr std::int64_t kShort = 256;
+  const auto is_short = [](std::int64_t length) { return length <= kShort; };
+  // FlashAttention takes packed batches in half precision.
+  const bool packs = streams(config.model) || (config.model.method == "softmax" && config.precision == "bfloat16");
+  return device.is_cuda() && (packs || std::ranges::all_of(lengths, is_short)) ? Rows::rounded : Rows::exact;
 }
 
 ResidentSet::ResidentSet(const data::CachedSet& set, const data::ChannelStatistics* standardise, at::Device device,

@@ -72,8 +72,11 @@ class ResidentSet {
 
 /// What batch.on_device (auto, always, never) says of a set.
 bool belongs_on(at::Device device, const data::CachedSet& set, const std::string& on_device);
-/// Rounded on a GPU for DBA, whose passes neither read nor touch trailing rows.
-Rows rows_for(const config::ModelConfig& model, at::Device device);
+/// Whether the attention is DBA's streaming passes, which neither read nor touch trailing rows.
+bool streams(const config::ModelConfig& model);
+/// Rounded on a GPU for attentions that take packed batches as they are, and for all where every sequence of the set is
+/// short.
+Rows rows_for(const config::TrainConfig& config, at::Device device, std::span<const std::int64_t> lengths);
 
 /// A tensor of these numbers on the host, from where a copy to the device need not be waited for.
 at::Tensor ready_to_send(const std::vector<std::int64_t>& numbers, at::Device device);

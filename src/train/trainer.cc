@@ -284,9 +284,11 @@ class Trainer {
   void keep_on_device() {
     const auto& plan = sets_->plan;
     const auto keep = [&](const data::CachedSet& set) -> std::shared_ptr<const ResidentSet> {
-      return belongs_on(device_, set, config_.batch.on_device)
-                 ? std::make_shared<ResidentSet>(set, plan.statistics(), device_, rows_for(config_.model, device_))
-                 : nullptr;
+      if (!belongs_on(device_, set, config_.batch.on_device)) {
+        return nullptr;
+      }
+      const auto rows = rows_for(config_, device_, set.lengths());
+      return std::make_shared<ResidentSet>(set, plan.statistics(), device_, rows);
     };
     train_on_device_ = keep(sets_->train);
     validation_on_device_ = sets_->validation ? keep(*sets_->validation) : train_on_device_;

@@ -24,6 +24,7 @@ using bytes::ScratchFolder;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
@@ -73,7 +74,7 @@ struct Small {
     write(folder / "program.sh",
           "#!/bin/sh\n"
           "words=\"$*\"\n"
-          "while [ $# -gt 0 ]; do case $1 in --run|--resume) folder=$2;; esac; shift; done\n"
+          "while [ $# -gt 0 ]; do case $1 in --run|--resume) folder=$2;; --seeds) seeds=$2;; esac; shift; done\n"
           "mkdir -p $folder/checkpoints/step-00000001; echo \"$words\" >> $folder/words\n"
           "echo 'seed: 1' > $folder/config.yaml\n"
           "finish() {\n"
@@ -180,6 +181,44 @@ TEST(ReproduceRunner, AFailedRunIsToldAndTheOthersAreMade) {
                                                   HasSubstr((small.folder / "runs/apples-softmax-seed1.log").string())),
                                             HasSubstr("pears-softmax-seed1")));
   EXPECT_THAT(text_of(small.folder / "runs/apples-softmax-seed1.log"), HasSubstr("no such thing"));
+}
+
+/// One run, or one for each of --seeds; seed 2 of pears-softmax fails.
+constexpr const char* kOneOrSeveral =
+    "if [ -z \"$seeds\" ]; then finish; exit 0; fi\n"
+    "base=$folder\n"
+    "for seed in $(echo $seeds | tr , ' '); do\n"
+    "  case $base$seed in *pears-softmax2) exit 1;; esac\n"
+    "  folder=$base-seed$seed; mkdir -p $folder/checkpoints; echo 'seed: 1' > $folder/config.yaml; finish\n"
+    "done";
+
+TEST(ReproduceRunner, AProcessMakesSeveralSeedsAndTheOthersAreMadeWhereOneFails) {
+  Small small(kOneOrSeveral);
+  small.experiment.seeds = {1, 2, 3, 4};
+  small.options.jobs = 1;
+  const Outcome outcome = small.make();
+  EXPECT_EQ(outcome.finished, 15u);
+  EXPECT_THAT(outcome.failures,
+              ElementsAre(AllOf(HasSubstr("pears-softmax-seed2: ended with status 1"),
+                                HasSubstr((small.folder / "runs/pears-softmax-seed1.log").string()))));
+  EXPECT_EQ(read_results(small.folder / "results").size(), 15u);
+  EXPECT_THAT(small.words("apples-dba"), EndsWith("--seeds 1,2,3,4\n"));
+  EXPECT_EQ(std::ranges::count(small.words("apples-dba"), '\n'), 1) << "one process for all";
+  EXPECT_THAT(small.words("pears-softmax"), EndsWith("--seeds 3,4\n")) << "what the one that failed had left";
+}
+
+TEST(ReproduceRunner, ResumedRunsHaveAProcessOfTheirOwnAndSoHasEachWhereJobsWouldBeIdle) {
+  for (const std::size_t jobs : {1, 2}) {
+    Small small(kOneOrSeveral);
+    small.experiment.seeds = {1, 2, 3};
+    small.options.jobs = jobs;
+    write(small.folder / "runs/apples-dba-seed1/config.yaml", "seed: 1\n");
+    const auto runs = small.runs({{"apples"}, {"dba"}, {}, {}});
+    EXPECT_EQ(make_missing(small.experiment, runs, small.places, small.options).finished, 3u);
+    EXPECT_THAT(small.words("apples-dba-seed1"), HasSubstr("--resume"));
+    EXPECT_THAT(small.words("apples-dba"), jobs == 1 ? EndsWith("--seeds 2,3\n") : EndsWith(""));
+    EXPECT_EQ(std::filesystem::exists(small.folder / "runs/apples-dba"), jobs == 1);
+  }
 }
 
 TEST(ReproduceRunner, MissingDataAreSkipped) {
