@@ -26,7 +26,13 @@ std::vector<Shape> calibration_shapes(at::DeviceType device, at::ScalarType dtyp
                               {16, 128, 64, 2, 4, 8},
                               {256, 4, 256, 8, 128, 32, Form::released},
                               {16, 8, 256, 4, 16, 24},
-                              {768, 2, 128, 16, 48, 32}};
+                              {768, 2, 128, 16, 48, 32},
+                              {96, 1, 512, 8, 16, 64},
+                              {128, 1, 320, 10, 16, 40},
+                              {80, 1, 128, 4, 32, 24},
+                              {120, 1, 256, 4, 32, 24, Form::released},
+                              {32, 48, 384, 6, 16, 24},
+                              {48, 32, 128, 8, 64, 32}};
   std::vector<Shape> shapes;
   for (const auto& sizes : kSizes) {
     for (const auto& shape : measured_shapes(

@@ -3,49 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/fused_range.h"
+#include "plan/account.h"
 
 namespace dba::plan {
 namespace {
-
-enum Unit : std::size_t { kOperations, kExponentials, kBytes, kCalls, kSequences };
-
-/// Products are computed in whole registers (CPU) or tiles (GPU) of this many columns.
-double lanes_of(const Shape& shape) {
-  if (shape.device == at::kCPU) {
-    return shape.dtype == at::kDouble ? 8 : 16;
-  }
-  return in_hopper_range(shape) ? 64 : 16;
-}
-
-/// Sizes as real numbers: products of them outgrow integers.
-struct Numbers {
-  explicit Numbers(const Shape& s)
-      : released(s.form == Form::released),
-        training(s.training),
-        cpu(s.device == at::kCPU),
-        N(static_cast<double>(s.tokens)),
-        B(static_cast<double>(s.batch)),
-        n(static_cast<double>(std::max<int64_t>(s.length(), 1))),
-        d(static_cast<double>(s.d)),
-        H(static_cast<double>(s.heads)),
-        d_p(static_cast<double>(s.d_p)),
-        e(static_cast<double>(s.e)),
-        d_h(d / H),
-        slots(H * d_p),
-        rows(released ? slots : 3 * slots),
-        element(static_cast<double>(c10::elementSize(s.autocast ? at::kBFloat16 : s.dtype))),
-        wide(std::max(element, 4.0)),
-        z_count(s.slots_per_sequence ? B : std::min(B, 1.0)),
-        lanes(lanes_of(s)) {}
-
-  double padded(double width) const {
-    return std::ceil(width / lanes) * lanes;
-  }
-
-  bool released, training, cpu;
-  double N, B, n, d, H, d_p, e, d_h, slots, rows, element, wide, z_count, lanes;
-};
 
 /// Multiply-adds on d_p rows: score rows from Z, for every Z; the rest for every sequence.
 double fold_products(const Numbers& s) {
@@ -57,59 +18,6 @@ double core_products(const Numbers& s) {
   return between_slots +
          (s.released ? s.d_p * (2 * s.d * s.H * s.e + 3 * s.d * s.d) : s.d_p * (4 * s.d * s.d + 2 * s.d * s.e));
 }
-
-/// Adds up the work of one candidate.
-class Account {
- public:
-  explicit Account(const Numbers& sizes) : s_(sizes) {}
-
-  /// `multiply_adds` as counted, `computed` as the registers make them.
-  void products(Engine engine, double multiply_adds, double computed) {
-    cost.operations += 2 * multiply_adds;
-    at(engine, kOperations) += 2 * computed;
-  }
-  void traffic(Engine engine, double bytes) {
-    cost.bytes += bytes;
-    at(engine, kBytes) += bytes;
-  }
-  double& at(Engine engine, Unit unit) {
-    return cost.tally[static_cast<std::size_t>(engine)][unit];
-  }
-
-  /// One streaming kernel over `tokens` of `width` in `sequences` with `rows` score rows: that many products each way.
-  void pass(double tokens, double sequences, double width, double rows, bool restore) {
-    const double one = tokens * width * rows;
-    const double computed = tokens * s_.padded(width) * s_.padded(rows);
-    products(Engine::passes, 2 * one, 2 * computed);
-    at(Engine::passes, kExponentials) += tokens * rows;
-    at(Engine::passes, kCalls) += 1;
-    at(Engine::passes, kSequences) += sequences;
-    traffic(Engine::passes, tokens * s_.element * (restore ? 2 : 1) * width);
-    if (s_.training) {
-      // restore: U twice, dM, dU, its share of dX, dF; compress: W, dC Xᵀ, two shares of dX, dA.
-      const double backward = restore ? 6 : 5;
-      products(Engine::backward_passes, backward * one, backward * computed);
-      at(Engine::backward_passes, kExponentials) += tokens * rows * (restore ? 2 : 1);
-      at(Engine::backward_passes, kCalls) += 1;
-      at(Engine::backward_passes, kSequences) += sequences;
-      traffic(Engine::backward_passes, tokens * s_.element * (restore ? 3 : 2) * width);
-    }
-  }
-
-  /// Plain operations of the forward pass; autograd adds twice the products and traffic, and twice the calls.
-  void plain(double multiply_adds, double bytes, double exponentials, double calls) {
-    const double passes = s_.training ? 3 : 1;
-    products(Engine::plain, passes * multiply_adds, passes * multiply_adds);
-    at(Engine::plain, kExponentials) += exponentials * (s_.training ? 2 : 1);
-    at(Engine::plain, kCalls) += passes * calls;
-    traffic(Engine::plain, passes * bytes);
-  }
-
-  Cost cost;
-
- private:
-  const Numbers& s_;
-};
 
 double summaries(const Numbers& s) {
   return s.B * (s.rows + s.slots) * s.d * s.wide;
@@ -123,21 +31,40 @@ double parameter_gradients(const Numbers& s) {
   return s.training ? s.element * s.d * (8 * s.d + 3 * s.slots) : 0;
 }
 
+/// Numbers in the matrices of `core`.
+double core_weights(const Numbers& s) {
+  return s.d * (s.released ? 3 * s.d + 2 * s.H * s.e : 4 * s.d);
+}
+
 Cost fused(const Numbers& s) {
   Account account(s);
-  account.pass(s.N, s.B, s.d, s.rows, /*restore=*/false);
-  account.pass(s.N, s.B, s.d, s.slots, /*restore=*/true);
-  const double middle = s.z_count * fold_products(s) + s.B * core_products(s);
-  const auto core = [&](Engine engine, double times) {
-    account.products(engine, times * middle, times * middle);
-    account.traffic(engine, 2 * times * summaries(s));
-    account.at(engine, kExponentials) += s.B * s.slots * s.d_p;
+  account.pass({s.N, s.B, s.d, s.rows, /*restore=*/false});
+  account.pass({s.N, s.B, s.d, s.slots, /*restore=*/true});
+  const double fold = s.z_count * fold_products(s);
+  const double middle = s.B * core_products(s);
+  const double wider = s.columns(s.d_h) / s.d_h;  // products as wide as a head
+  const double weights = s.wide * core_weights(s);
+  /// `times` the products of the forward; `computed`: with those that backward repeats.
+  const auto core = [&](Engine engine, double times, double computed, double sums_per_unit) {
+    auto balance = s.balance(s.B, s.N, sums_per_unit);
+    if (s.cpu && balance.split) {
+      balance = balance_of_core(static_cast<int64_t>(s.B), static_cast<int64_t>(s.d_p), s.threads);
+    }
+    account.cost.operations += 2 * times * (fold + middle);
+    account.cost.bytes += 2 * times * summaries(s);
+    const double exponentials = s.B * s.slots * s.d_p * (computed > times ? 2 : 1);
+    account.spread(engine, balance.waiting,
+                   {2 * computed * (s.cpu ? wider : 1) * middle, exponentials, 2 * computed * summaries(s), 0, s.B});
+    account.at(engine, kOperations) += 2 * times * fold;
     account.at(engine, kCalls) += 1;
-    account.at(engine, kSequences) += s.B;
+    if (s.cpu) {
+      // The weights are packed; backward sums their gradients in every unit of work.
+      account.at(engine, kBytes) += weights * (times > 1 ? 4 + 2 * static_cast<double>(balance.units) : 2);
+    }
   };
-  core(Engine::core, 1);
+  core(Engine::core, 1, 1, 0);
   if (s.training) {
-    core(Engine::backward_core, 2);
+    core(Engine::backward_core, 2, s.cpu ? 3 : 2, (s.rows + s.slots) * s.d + core_weights(s));
   }
   account.cost.memory = (s.training ? 3 : 1) * (of_token_width(s) + summaries(s)) + parameter_gradients(s);
   return account.cost;
@@ -180,15 +107,16 @@ Cost projected(const Numbers& s) {
   const double width = s.released ? s.e + s.d_h : s.d_h;   // of a token in a block
   const double stored = s.N * s.element * blocks * width;  // the projections
   account.plain(s.N * s.d * blocks * width, of_token_width(s) + 3 * stored, 0, 4);
-  account.pass(blocks * s.N, blocks * s.B, width, s.d_p, /*restore=*/false);
+  account.pass({blocks * s.N, blocks * s.B, width, s.d_p, /*restore=*/false, /*each=*/true});
   if (!s.released) {
-    account.pass(s.N, s.B, s.d, s.slots, /*restore=*/false);  // W_c'
+    account.pass({s.N, s.B, s.d, s.slots, /*restore=*/false});  // W_c'
   }
-  account.pass(s.N, s.B, s.d, s.slots, /*restore=*/true);
+  account.pass({s.N, s.B, s.d, s.slots, /*restore=*/true});
   // C of the values and M, each turned from sequences of heads into heads of sequences and back; the rest is narrow.
   const double middle_bytes = s.B * s.wide * s.d * ((s.released ? 4 : 8) * s.slots + 10 * s.d_p);
   account.plain(s.B * (core_products(s) - (s.released ? s.d_p * s.d * s.d : 2 * s.d_p * s.d * s.d)), middle_bytes,
                 s.B * s.slots * s.d_p, 36);
+  account.weights(core_weights(s));
   account.at(Engine::plain, kSequences) += (s.training ? 3 : 1) * s.H * s.B;
   if (s.training) {
     account.traffic(Engine::plain, 4 * of_token_width(s));  // three gradients of X, added up
@@ -211,6 +139,7 @@ Cost direct(const Numbers& s) {
                         (s.released ? s.z_count * s.d_p * s.d * inner : 0);
   account.plain(tokens * (s.d * (widths + s.d) + sums) + middle,
                 tokens * s.element * (10 * s.d + 4 * widths + 9 * maps), tokens * maps, 70);
+  account.weights(core_weights(s));
   account.at(Engine::plain, kSequences) += (s.training ? 3 : 1) * s.H * s.B;
   account.cost.memory = (s.training ? 2.5 : 1) * tokens * s.element * (5 * s.d + 8 * s.slots) + parameter_gradients(s);
   return account.cost;

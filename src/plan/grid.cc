@@ -54,8 +54,16 @@ std::vector<GridRow> measure_grid(const std::vector<Shape>& shapes, double secon
     if (chosen == figures.candidates.end() || !std::isfinite(chosen->second.seconds)) {
       continue;
     }
-    GridRow row{shapes[i], plan.choice, plan.choice, chosen->second.seconds, chosen->second.seconds};
+    GridRow row{shapes[i], plan.choice, plan.choice, chosen->second.seconds, chosen->second.seconds, {}, {}};
+    for (const auto& estimate : plan.estimates) {
+      if (estimate.obstacle.empty()) {
+        row.predicted[estimate.candidate] = estimate.seconds;
+      }
+    }
     for (const auto& [candidate, figure] : figures.candidates) {
+      if (std::isfinite(figure.seconds)) {
+        row.seconds[candidate] = figure.seconds;
+      }
       if (figure.seconds < row.best_seconds) {
         row.best = candidate;
         row.best_seconds = figure.seconds;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "plan/choose.h"
@@ -17,6 +18,8 @@ struct GridRow {
   Candidate best;
   double choice_seconds;
   double best_seconds;
+  std::map<Candidate, double> seconds;    ///< of every candidate that ran
+  std::map<Candidate, double> predicted;  ///< of every candidate in question
 
   /// The time that the choice costs beyond the best, as a share of the best.
   double loss() const {

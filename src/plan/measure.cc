@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -17,6 +19,11 @@ constexpr int64_t kFewestSamples = 3;
 /// A sample lasts about this long, so that the clock's grain and a call's jitter do not count.
 constexpr double kSampleSeconds = 0.005;
 constexpr int64_t kMostCalls = 500;
+/// A candidate that takes this many times as long as the fastest needs no exact figure.
+constexpr double kFarBehind = 3.0;
+/// Candidates within this factor of the fastest are sampled this many times as long, whichever of them it is.
+constexpr double kClose = 1.3;
+constexpr int64_t kLonger = 3;
 /// More than this share of the free memory is not asked for.
 constexpr double kShareOfMemory = 0.9;
 
@@ -98,8 +105,10 @@ class Runner {
     return y;
   }
 
-  void sample(int64_t round) {
-    if (!figure.failure.empty() || (round >= kFewestSamples && spent_ >= effort_.seconds)) {
+  /// At most `seconds` in all, but a few samples in any case.
+  void sample(double seconds) {
+    const auto taken = static_cast<int64_t>(samples_.size());
+    if (!figure.failure.empty() || (taken >= kFewestSamples && spent_ >= seconds)) {
       return;
     }
     guarded([&] {
@@ -109,9 +118,18 @@ class Runner {
     });
   }
 
+  /// The median so far, or the first call where it was faster than the only sample; infinity after a failure.
+  double seconds() const {
+    if (!figure.failure.empty()) {
+      return std::numeric_limits<double>::infinity();
+    }
+    const auto median = bench::quartiles_of(samples_).median;
+    return samples_.size() > 1 ? median : std::min(median, once_);
+  }
+
   void finish() {
     if (figure.failure.empty()) {
-      figure.seconds = bench::quartiles_of(samples_).median;
+      figure.seconds = seconds();
     }
   }
 
@@ -143,6 +161,26 @@ class Runner {
   std::vector<double> samples_;
 };
 
+void take_turns(const std::vector<Runner*>& runners, int64_t rounds, double seconds, const Effort& effort) {
+  for (int64_t round = 0; round < rounds && !effort.stop(); ++round) {
+    for (auto* const runner : runners) {
+      runner->sample(seconds);
+    }
+  }
+}
+
+/// Those that take at most this many times as long as the fastest.
+std::vector<Runner*> within(double factor, const std::vector<Runner*>& runners) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const auto* const runner : runners) {
+    fastest = std::min(fastest, runner->seconds());
+  }
+  std::vector<Runner*> result;
+  std::copy_if(runners.begin(), runners.end(), std::back_inserter(result),
+               [&](const Runner* runner) { return runner->seconds() <= factor * fastest; });
+  return result;
+}
+
 double relative_difference(const at::Tensor& y, const at::Tensor& truth) {
   const auto wide = truth.to(at::kDouble);
   return ((y.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
@@ -162,13 +200,18 @@ Figures measure(const Shape& shape, const Plan& plan, const Effort& effort) {
   if (effort.softmax && !effort.stop()) {
     softmax = std::make_unique<Runner>(shape, softmax_method(), softmax_cost(shape), effort);
   }
-  for (int64_t round = 0; round < effort.repeats && !effort.stop(); ++round) {
-    for (auto& [candidate, runner] : runners) {
-      runner->sample(round);
-    }
-    if (softmax) {
-      softmax->sample(round);
-    }
+  std::vector<Runner*> all;
+  for (auto& [candidate, runner] : runners) {
+    all.push_back(runner.get());
+  }
+  take_turns(all, 1, effort.seconds, effort);
+  auto in_question = within(kFarBehind, all);
+  if (softmax) {
+    in_question.push_back(softmax.get());
+  }
+  take_turns(in_question, effort.repeats, effort.seconds, effort);
+  if (const auto close = within(kClose, all); close.size() > 1) {
+    take_turns(close, (kLonger - 1) * effort.repeats, kLonger * effort.seconds, effort);
   }
   at::Tensor truth;
   for (auto& [candidate, runner] : runners) {

@@ -34,7 +34,8 @@ Json shape_json(const Shape& s) {
           {"device_and_type", section_name(s.device, s.dtype)},
           {"autocast", s.autocast},
           {"training", s.training},
-          {"dropout", s.dropout}};
+          {"dropout", s.dropout},
+          {"threads", s.device == at::kCPU ? Json(s.threads) : Json()}};
 }
 
 Json figure_json(const Figure& figure) {
@@ -78,13 +79,22 @@ std::string to_json(const Report& report) {
 
 std::string to_json(const std::vector<GridRow>& rows) {
   Json all = Json::array();
+  const auto by_candidate = [](const std::map<Candidate, double>& seconds) {
+    Json figures = Json::object();
+    for (const auto& [candidate, value] : seconds) {
+      figures[to_string(candidate)] = kMilli * value;
+    }
+    return figures;
+  };
   for (const auto& row : rows) {
     all.push_back({{"shape", shape_json(row.shape)},
                    {"choice", to_string(row.choice)},
                    {"choice_ms", kMilli * row.choice_seconds},
                    {"best", to_string(row.best)},
                    {"best_ms", kMilli * row.best_seconds},
-                   {"loss", row.loss()}});
+                   {"loss", row.loss()},
+                   {"measured_ms", by_candidate(row.seconds)},
+                   {"predicted_ms", by_candidate(row.predicted)}});
   }
   return all.dump(1) + "\n";
 }

@@ -1,5 +1,7 @@
 #include "plan/shape.h"
 
+#include <ATen/Parallel.h>
+
 namespace dba::plan {
 
 int64_t Shape::length() const {
@@ -18,6 +20,7 @@ std::array<Shape, 2> measured_shapes(const MeasuredSizes& sizes, at::DeviceType 
   shape.form = sizes.form;
   shape.dtype = dtype;
   shape.device = device;
+  shape.threads = at::get_num_threads();
   Shape training = shape;
   training.training = true;
   return {shape, training};

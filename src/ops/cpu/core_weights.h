@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <vector>
 
 #include "dba/ops.h"
@@ -17,33 +20,40 @@ class HeadLinear {
              Scratch& scratch)
       : inputs_(weight.size(1)), width_(weight.size(0) / heads), has_bias_(bias.defined()) {
     constexpr auto type = c10::CppTypeToScalarType<T>::value;
-    const auto rows = weight.to(type).contiguous();
-    const auto terms = has_bias_ ? bias.to(type).contiguous() : bias;
+    rows_ = weight.to(type).contiguous();
+    terms_ = has_bias_ ? bias.to(type).contiguous() : bias;
     for (int64_t head = 0; head < heads; ++head) {
-      const T* const from = rows.template const_data_ptr<T>() + head * width_ * inputs_;
-      const T* const term = has_bias_ ? terms.template const_data_ptr<T>() + head * width_ : nullptr;
-      const auto transposed = scratch.panels(kernels, extended_inputs(), width_);
-      kernels.pack_transposed(from, inputs_, transposed, width_, inputs_);
-      if (has_bias_) {
-        kernels.pack(term, width_, from_row(transposed, inputs_), 1, width_);
-      }
-      transposed_.push_back(fixed(transposed));
+      transposed_.push_back(scratch.panels(kernels, extended_inputs(), width_));
       if (plain) {
-        plain_.push_back(right_factor(kernels, from, inputs_, width_, inputs_,
-                                      right_factor_scratch(kernels, width_, inputs_, scratch)));
+        plain_scratch_.push_back(right_factor_scratch(kernels, width_, inputs_, scratch));
         if (has_bias_) {
-          const auto column = scratch.panels(kernels, width_, 1);
-          kernels.pack_transposed(term, width_, column, 1, width_);
-          bias_column_.push_back(fixed(column));
+          bias_column_.push_back(scratch.panels(kernels, width_, 1));
         }
       }
     }
-    rows_ = rows;
+    plain_.resize(plain_scratch_.size());
+  }
+
+  /// Fills what was made room for. Several threads may each take a head.
+  void pack(const Kernels<T>& kernels, int64_t head) {
+    const auto h = static_cast<size_t>(head);
+    const T* const from = rows_.template const_data_ptr<T>() + head * width_ * inputs_;
+    const T* const term = has_bias_ ? terms_.template const_data_ptr<T>() + head * width_ : nullptr;
+    kernels.pack_transposed(from, inputs_, transposed_[h], width_, inputs_);
+    if (has_bias_) {
+      kernels.pack(term, width_, from_row(transposed_[h], inputs_), 1, width_);
+    }
+    if (!plain_.empty()) {
+      plain_[h] = right_factor(kernels, from, inputs_, width_, inputs_, plain_scratch_[h]);
+      if (has_bias_) {
+        kernels.pack_transposed(term, width_, bias_column_[h], 1, width_);
+      }
+    }
   }
 
   /// (inputs and bias × w) and (w × inputs).
   Panels<const T> transposed(int64_t head) const {
-    return transposed_[static_cast<size_t>(head)];
+    return fixed(transposed_[static_cast<size_t>(head)]);
   }
   Panels<const T> plain(int64_t head) const {
     return plain_[static_cast<size_t>(head)];
@@ -59,7 +69,7 @@ class HeadLinear {
   }
   /// (w × 1)
   Panels<const T> bias_column(int64_t head) const {
-    return bias_column_[static_cast<size_t>(head)];
+    return fixed(bias_column_[static_cast<size_t>(head)]);
   }
   bool has_bias() const {
     return has_bias_;
@@ -69,8 +79,9 @@ class HeadLinear {
   int64_t inputs_ = 0;
   int64_t width_ = 0;
   bool has_bias_ = false;
-  at::Tensor rows_;  // kept for `plain`
-  std::vector<Panels<const T>> transposed_, plain_, bias_column_;
+  at::Tensor rows_, terms_;
+  std::vector<Panels<T>> transposed_, plain_scratch_, bias_column_;
+  std::vector<Panels<const T>> plain_;
 };
 
 /// Everything `core` multiplies with, packed once for all sequences.
@@ -103,14 +114,12 @@ struct PackedCore {
     has_width = weights.width.defined();
     e = has_width ? weights.width.size(2) : key.width();
     const auto of_width = has_width ? weights.width.to(type).contiguous() : at::Tensor();
+    std::vector<Panels<T>> of_out, of_out_plain;
     for (int64_t head = 0; head < heads; ++head) {
-      const T* const columns = out.template const_data_ptr<T>() + head * value.width();
-      const auto transposed = scratch.panels(kernels, value.width(), d_out);
-      kernels.pack_transposed(columns, out.size(1), transposed, d_out, value.width());
-      out_transposed.push_back(fixed(transposed));
+      of_out.push_back(scratch.panels(kernels, value.width(), d_out));
+      out_transposed.push_back(fixed(of_out.back()));
       if (backward) {
-        out_plain.push_back(right_factor(kernels, columns, out.size(1), d_out, value.width(),
-                                         right_factor_scratch(kernels, d_out, value.width(), scratch)));
+        of_out_plain.push_back(right_factor_scratch(kernels, d_out, value.width(), scratch));
       }
       if (has_width) {
         const auto r = of_width.template const_data_ptr<T>() + head * key.width() * e;
@@ -124,6 +133,30 @@ struct PackedCore {
         }
       }
     }
+    out_plain.resize(of_out_plain.size());
+    // The large matrices, by heads: of few sequences their packing is much of the work.
+    constexpr int64_t kLeastNumbers = int64_t{1} << 16;
+    std::vector<HeadLinear<T>*> linears{&first, &key, &value};
+    if (released) {
+      linears.push_back(&query);
+    }
+    const auto count = static_cast<int64_t>(linears.size()) + 1;
+    const auto least = std::max<int64_t>(kLeastNumbers / std::max<int64_t>(value.width() * d_out, 1), 1);
+    at::parallel_for(0, count * heads, least, [&](int64_t from, int64_t to) {
+      for (auto i = from; i < to; ++i) {
+        const auto head = i % heads, matrix = i / heads;
+        if (matrix < count - 1) {
+          linears[static_cast<size_t>(matrix)]->pack(kernels, head);
+          continue;
+        }
+        const auto h = static_cast<size_t>(head);
+        const T* const columns = out.template const_data_ptr<T>() + head * value.width();
+        kernels.pack_transposed(columns, out.size(1), of_out[h], d_out, value.width());
+        if (backward) {
+          out_plain[h] = right_factor(kernels, columns, out.size(1), d_out, value.width(), of_out_plain[h]);
+        }
+      }
+    });
   }
 
   /// Whether keys and values are projected from rows of the layer's own width, not from summaries.
