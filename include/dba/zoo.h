@@ -120,6 +120,10 @@ class ZooAttention : public torch::nn::Module, public Attention {
   }
   /// Dropout of a map, in training.
   at::Tensor drop(const at::Tensor& map) const;
+  /// Its rate now: 0 but in training.
+  double drop_rate() const {
+    return is_training() ? options.dropout() : 0.0;
+  }
 
  private:
   AttentionOutput respond(const at::Tensor& x, const Stream& queries, const Stream& memory, const at::Tensor& z);

@@ -20,7 +20,6 @@ class BigBird : public ZooAttention {
     const Blocks blocks(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count;
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
-    const auto dropping = [this](const at::Tensor& map) { return drop(map); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
     // Each block of keys once: the window first, then the global ones outside it, then the random ones.
@@ -40,17 +39,18 @@ class BigBird : public ZooAttention {
     const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B, H, blocks, G)
     const auto list = index.clamp(0, count - 1);
 
-    const auto exists = gather_blocks(blocks.valid.view({blocks.batch, 1, count, blocks.size, 1})
+    const auto exists = gather_blocks(blocks.valid()
+                                          .view({blocks.batch, 1, count, blocks.size, 1})
                                           .expand({blocks.batch, heads, count, blocks.size, 1}),
                                       list)
                             .squeeze(4);  // (B, H, blocks, G·size)
     const auto mask = exists.logical_and(used.repeat_interleave(blocks.size, 3)).unsqueeze(3);
-    const auto mixed = attend_blocks(q, {{gather_blocks(k, list), gather_blocks(v, list), mask}}, dropping);
+    const auto mixed = attend_blocks(q, {{gather_blocks(k, list), gather_blocks(v, list), mask}}, drop_rate());
 
     // The first and the last block see everything.
     const auto ends_of = ends.clamp_min(0).expand({blocks.batch, heads, 1, 2});
     const auto end_queries = gather_ends(q, ends_of);  // (B, H, 2·size, w)
-    const auto end_rows = attend_all(end_queries, blocks, k, v, dropping).unflatten(2, {2, blocks.size});
+    const auto end_rows = attend_all(end_queries, blocks, k, v, drop_rate()).unflatten(2, {2, blocks.size});
     const auto is_first = own.eq(0).unsqueeze(4);
     const auto is_last = own.eq(number - 1).unsqueeze(4);
     const auto with_last = torch::where(is_last, end_rows.narrow(2, 1, 1), mixed);

@@ -2,12 +2,16 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace dba::zoo {
 namespace {
 
 using at::Tensor;
+
+/// Batches of PyTorch's fused attention on a GPU stand in one axis of a grid.
+constexpr int64_t kMostFused = 65535;
 
 bool is_plain(const Sequences& sequences) {
   return sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0;
@@ -21,6 +25,24 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return torch::matmul(a.flatten(2, 3), b.squeeze(2)).unflatten(2, {a.size(2), a.size(3)});
 }
 
+/// Attention to all that is seen, blocks of all sequences as a batch of PyTorch's fused attention: (B·blocks, H, size,
+/// w), which is a view of blocks that lie in a plain batch.
+Tensor fused(const Tensor& queries, const std::vector<Seen>& seen, double dropout) {
+  const auto batch = queries.size(0), count = queries.size(2);
+  const auto by_block = [&](const Tensor& blocks) { return blocks.expand({-1, -1, count, -1, -1}).transpose(1, 2); };
+  const auto joined = [&](Tensor Seen::*of) {
+    std::vector<Tensor> parts;
+    for (const auto& part : seen) {
+      parts.push_back(by_block(part.*of));
+    }
+    return (parts.size() == 1 ? parts[0] : torch::cat(parts, 3)).flatten(0, 1);
+  };
+  const auto mixed =
+      at::scaled_dot_product_attention(by_block(queries).flatten(0, 1), joined(&Seen::keys), joined(&Seen::values),
+                                       /*attn_mask=*/{}, dropout);
+  return mixed.unflatten(0, {batch, count}).transpose(1, 2);
+}
+
 }  // namespace
 
 Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes_, int64_t size_, int64_t count_)
@@ -32,13 +54,23 @@ Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes_, int64_t siz
       sequences_(sequences),
       plain_(is_plain(sequences)),
       full_(plain_ && count * size == sequences.padded_length) {
-  const auto options = sequences.begin.options();
-  const auto block = torch::arange(count, options).view({1, -1, 1});
-  const auto token = torch::arange(size, options).view({1, 1, -1});
-  const auto own_size = sizes.view({-1, 1, 1});
-  position = block * own_size + token;
-  valid = token.lt(own_size).logical_and(position.lt(lengths.view({-1, 1, 1})));
   counts = (lengths + sizes - 1).div(sizes, "floor");
+}
+
+const at::Tensor& Blocks::position() const {
+  if (!position_.defined()) {
+    const auto options = lengths.options();
+    position_ = torch::arange(count, options).view({1, -1, 1}) * sizes.view({-1, 1, 1}) + torch::arange(size, options);
+  }
+  return position_;
+}
+
+const at::Tensor& Blocks::valid() const {
+  if (!valid_.defined()) {
+    const auto in_block = torch::arange(size, lengths.options()).lt(sizes.view({-1, 1, 1}));
+    valid_ = in_block.logical_and(position().lt(lengths.view({-1, 1, 1})));
+  }
+  return valid_;
 }
 
 Blocks::Blocks(const Sequences& sequences, int64_t size_)
@@ -67,8 +99,8 @@ at::Tensor Blocks::take(const at::Tensor& rows, int64_t heads) const {
   } else if (rows.size(0) == 0) {
     grid = rows.new_zeros({batch, count * size, rows.size(1)}) + rows.sum();
   } else {
-    const auto row = (sequences_.begin.view({-1, 1, 1}) + position).masked_fill(valid.logical_not(), 0);
-    grid = rows.index_select(0, row.flatten()).masked_fill(valid.logical_not().view({-1, 1}), 0);
+    const auto row = (sequences_.begin.view({-1, 1, 1}) + position()).masked_fill(valid().logical_not(), 0);
+    grid = rows.index_select(0, row.flatten()).masked_fill(valid().logical_not().view({-1, 1}), 0);
   }
   return grid.reshape({batch, count, size, heads, width}).permute({0, 3, 1, 2, 4});
 }
@@ -112,8 +144,11 @@ at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask) {
   return mask.defined() ? scores.masked_fill(mask.logical_not(), low_score(scores.scalar_type())) : scores;
 }
 
-at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen,
-                         const std::function<at::Tensor(const at::Tensor&)>& drop) {
+at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout) {
+  const bool everything = std::none_of(seen.begin(), seen.end(), [](const Seen& part) { return part.mask.defined(); });
+  if (everything && (queries.is_cpu() || queries.size(0) * queries.size(2) <= kMostFused)) {
+    return fused(queries, seen, dropout);
+  }
   const auto scaled = queries / std::sqrt(static_cast<double>(queries.size(-1)));
   std::vector<Tensor> scores;
   std::vector<int64_t> widths;
@@ -121,7 +156,8 @@ at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& see
     scores.push_back(masked_scores(product(scaled, part.keys.transpose(-2, -1)), part.mask));
     widths.push_back(part.keys.size(-2));
   }
-  const auto map = drop((scores.size() == 1 ? scores[0] : torch::cat(scores, -1)).softmax(-1));
+  const auto map =
+      torch::dropout((scores.size() == 1 ? scores[0] : torch::cat(scores, -1)).softmax(-1), dropout, dropout > 0);
   const auto maps = map.split_with_sizes(widths, -1);
   Tensor sum;
   for (size_t i = 0; i < seen.size(); ++i) {
@@ -132,11 +168,12 @@ at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& see
 }
 
 at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
-                      const std::function<at::Tensor(const at::Tensor&)>& drop) {
+                      double dropout) {
   const auto scores =
       torch::matmul(queries, keys.flatten(2, 3).transpose(2, 3)) / std::sqrt(static_cast<double>(queries.size(-1)));
-  const auto exists = blocks.valid.flatten(1).unsqueeze(1).unsqueeze(1);
-  return torch::matmul(drop(masked_scores(scores, exists).softmax(-1)), values.flatten(2, 3));
+  const auto exists = blocks.valid().flatten(1).unsqueeze(1).unsqueeze(1);
+  return torch::matmul(torch::dropout(masked_scores(scores, exists).softmax(-1), dropout, dropout > 0),
+                       values.flatten(2, 3));
 }
 
 at::Tensor first_tokens(const at::Tensor& blocks, int64_t first) {
@@ -151,11 +188,13 @@ at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first) 
 
 Band::Band(const Blocks& blocks) {
   const auto options = blocks.lengths.options();
-  const auto neighbour = torch::arange(blocks.count, options).unsqueeze(1) + torch::arange(-1, 2, options);
-  index = neighbour.clamp(0, blocks.count - 1).view({1, 1, blocks.count, 3});
+  const int64_t beside = blocks.count > 1 ? 1 : 0;
+  const auto neighbour =
+      torch::arange(blocks.count, options).unsqueeze(1) + torch::arange(-beside, beside + 1, options);
+  index = neighbour.clamp(0, blocks.count - 1).view({1, 1, blocks.count, -1});
   const auto query = torch::arange(blocks.count * blocks.size, options).view({blocks.count, blocks.size, 1});
-  const auto key = (neighbour.unsqueeze(2) * blocks.size + torch::arange(blocks.size, options))
-                       .view({blocks.count, 1, 3 * blocks.size});
+  const auto key =
+      (neighbour.unsqueeze(2) * blocks.size + torch::arange(blocks.size, options)).view({blocks.count, 1, -1});
   const auto near = (query - key).abs().le(blocks.size).logical_and(key.ge(0));
   const auto exists = key.unsqueeze(0).lt(blocks.lengths.view({-1, 1, 1, 1}));
   mask = near.unsqueeze(0).logical_and(exists).unsqueeze(1);

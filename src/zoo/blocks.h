@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include <functional>
 #include <vector>
 
 #include "dba/sequences.h"
@@ -29,24 +28,32 @@ class Blocks {
   at::Tensor give_whole(const at::Tensor& padded) const {
     return give(padded.unsqueeze(2));
   }
+  /// (N, d) ↔ (B, n, d), where there is one block: a view of a plain batch.
+  at::Tensor take_padded(const at::Tensor& rows) const {
+    return take_whole(rows, 1).squeeze(1);
+  }
+  at::Tensor give_padded(const at::Tensor& padded) const {
+    return give_whole(padded.unsqueeze(1));
+  }
 
   /// `valid`, or undefined where every place is known to have a token: masks that hide nothing cost as much as others.
   at::Tensor real() const {
-    return full_ ? at::Tensor() : valid;
+    return full_ ? at::Tensor() : valid();
   }
   /// The same as (B, n), where there is one block.
   at::Tensor real_whole() const {
-    return full_ ? at::Tensor() : valid.squeeze(1);
+    return full_ ? at::Tensor() : valid().squeeze(1);
   }
+  /// (B, blocks, size) of each place in its sequence, and whether a token stands there; made when first asked for.
+  const at::Tensor& position() const;
+  const at::Tensor& valid() const;
 
-  int64_t batch;        ///< B
-  int64_t count;        ///< blocks of the longest sequence
-  int64_t size;         ///< tokens of the largest block
-  at::Tensor lengths;   ///< (B)
-  at::Tensor position;  ///< (B, blocks, size) of each place in its sequence
-  at::Tensor valid;     ///< (B, blocks, size) whether a token stands there
-  at::Tensor counts;    ///< (B) blocks of each sequence
-  at::Tensor sizes;     ///< (B) tokens of a full block of each sequence
+  int64_t batch;       ///< B
+  int64_t count;       ///< blocks of the longest sequence
+  int64_t size;        ///< tokens of the largest block
+  at::Tensor lengths;  ///< (B)
+  at::Tensor counts;   ///< (B) blocks of each sequence
+  at::Tensor sizes;    ///< (B) tokens of a full block of each sequence
 
  private:
   Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size, int64_t count);
@@ -54,6 +61,7 @@ class Blocks {
   const Sequences& sequences_;
   bool plain_;  // a batch without padding and one block size: views and a pad do instead of gathers
   bool full_;   // plain, and no block is shorter than the others
+  mutable at::Tensor position_, valid_;
 };
 
 /// (B, 1, blocks, 1, size): which keys of a block there are, to be spread over heads and queries; undefined for an
@@ -76,25 +84,24 @@ struct Seen {
   at::Tensor keys, values, mask;
 };
 
-/// Softmax attention of queries (B, H, blocks, size, w) to the union of what they see, with the scale 1/√w; `drop`
-/// acts on the map.
-at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen,
-                         const std::function<at::Tensor(const at::Tensor&)>& drop);
+/// Softmax attention of queries (B, H, blocks, size, w) to the union of what they see, with the scale 1/√w; dropout, a
+/// rate, acts on the map. Where all is seen the map stays inside PyTorch's fused attention.
+at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout);
 
 /// Softmax attention of some queries (B, H, g, w) to all tokens of their sequences; keys and values as blocks.
 at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
-                      const std::function<at::Tensor(const at::Tensor&)>& drop);
+                      double dropout);
 
 /// The first tokens of every sequence, of blocks of one size: (B, H, first, w), or fewer where there are no more.
 at::Tensor first_tokens(const at::Tensor& blocks, int64_t first);
 /// `blocks` with their first tokens replaced.
 at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first);
 
-/// The band |i − j| ≤ size around each token, in blocks of that size: its block and the two beside it.
+/// The band |i − j| ≤ size around each token, in blocks of that size: its block and the two beside it, G of them.
 struct Band {
   explicit Band(const Blocks& blocks);
-  at::Tensor index;  ///< (1, 1, blocks, 3) for gather_blocks
-  at::Tensor mask;   ///< (B, 1, blocks, size, 3·size) keys in the band that exist
+  at::Tensor index;  ///< (1, 1, blocks, G) for gather_blocks
+  at::Tensor mask;   ///< (B, 1, blocks, size, G·size) keys in the band that exist
 };
 
 }  // namespace dba::zoo

@@ -9,16 +9,35 @@
 namespace dba::zoo {
 namespace {
 
+using at::Tensor;
+
 constexpr double kLeastWeight = 1e-6;
 
-/// relu(x) [sin(π i/2m), cos(π i/2m)] for the tokens i = 1 … n: (B, H, n, 2·d_h). m (B).
-at::Tensor reweighted(const at::Tensor& x, const at::Tensor& m, const at::Tensor& valid) {
-  const auto place = torch::arange(1, x.size(2) + 1, m.options());
-  const auto angle =
-      (place.to(at::kDouble) / m.unsqueeze(1) * (std::numbers::pi / 2)).to(x.scalar_type()).view({-1, 1, x.size(2), 1});
-  const auto active = real_features(x.relu(), valid);
-  return torch::cat({active * angle.sin(), active * angle.cos()}, 3);
+/// sin(π i/2m) and cos(π i/2m) of the tokens i = 1 … n: (B, n, 2). m (B).
+Tensor waves(int64_t n, const Tensor& m, at::ScalarType type) {
+  const auto place = torch::arange(1, n + 1, m.options());
+  const auto angle = (place.to(at::kDouble) / m.unsqueeze(1) * (std::numbers::pi / 2)).to(type);
+  return torch::stack({angle.sin(), angle.cos()}, 2);
 }
+
+/// [x sine, x cosine]: x (B, H, n, w), waves (B, 1, n, 1) → (B, H, n, 2·w), each half written where it stays.
+struct Waved : torch::autograd::Function<Waved> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& sine,
+                        const Tensor& cosine) {
+    context->save_for_backward({sine, cosine});
+    const auto both = torch::empty({x.size(0), x.size(1), x.size(2), 2 * x.size(3)}, x.options());
+    auto halves = both.chunk(2, 3);
+    at::mul_out(halves[0], x, sine);
+    at::mul_out(halves[1], x, cosine);
+    return both;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto halves = gradients[0].chunk(2, 3);
+    return {(halves[0] * saved[0]).addcmul_(halves[1], saved[1]), {}, {}};
+  }
+};
 
 class CosFormer : public ZooAttention {
  public:
@@ -33,10 +52,24 @@ class CosFormer : public ZooAttention {
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
     const auto m = torch::maximum(asking.lengths, asked.lengths).clamp_min(1);
-    const auto f_q = reweighted(asking.take_whole(w_q->forward(queries.rows), heads), m, asking.real_whole());
-    const auto f_k = reweighted(asked.take_whole(w_k->forward(memory.rows), heads), m, asked.real_whole());
-    const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
-    return w_o->forward(asking.give_whole(kernel_attention(f_q, f_k, v, Denominator::clamp, kLeastWeight)));
+    const auto q = asking.take_padded(w_q->forward(queries.rows).relu());  // (B, n, d)
+    const auto k = asked.take_padded(w_k->forward(memory.rows).relu());
+    const auto v = by_heads(asked.take_padded(w_v->forward(memory.rows)), heads);  // (B, H, m, d_h)
+
+    // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
+    const auto at_q = waves(asking.size, m, q.scalar_type()), at_k = waves(asked.size, m, k.scalar_type());
+    const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };  // (B, n, 1)
+    const auto key_sums = torch::matmul(at_k.transpose(1, 2), k);                                  // (B, 2, d)
+    const auto total = wave(at_q, 0) * dot_by_heads(q, key_sums.narrow(1, 0, 1), heads) +
+                       wave(at_q, 1) * dot_by_heads(q, key_sums.narrow(1, 1, 1), heads);  // (B, n, H)
+    const auto f_k = Waved::apply(by_heads(k, heads), wave(at_k, 0).unsqueeze(1), wave(at_k, 1).unsqueeze(1));
+    const auto sums = torch::matmul(f_k.transpose(2, 3), v);  // (B, H, 2·d_h, d_h)
+    const auto beside = torch::cat(sums.chunk(2, 2), 3);      // (B, H, d_h, 2·d_h)
+    const auto mixed = torch::matmul(by_heads(q, heads), beside).chunk(2, 3);
+    const auto sum =
+        torch::addcmul(mixed[0] * wave(at_q, 0).unsqueeze(1), mixed[1], wave(at_q, 1).unsqueeze(1));  // (B, H, n, d_h)
+    const auto weight = total.clamp_min(kLeastWeight).transpose(1, 2).unsqueeze(3);
+    return w_o->forward(asking.give_whole(sum / weight));
   }
 };
 

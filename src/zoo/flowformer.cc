@@ -7,10 +7,9 @@
 namespace dba::zoo {
 namespace {
 
-/// x_i · y for every token: x (B, H, n, w), y (B, H, w) → (B, H, n, 1); 1 where there is no token.
-at::Tensor flow(const at::Tensor& x, const at::Tensor& y, const at::Tensor& valid) {
-  const auto sums = torch::matmul(x, y.unsqueeze(3));
-  return valid.defined() ? sums.masked_fill(valid.logical_not().unsqueeze(1).unsqueeze(3), 1) : sums;
+/// One over what flows through each token and head, (B, n, H); 1 where there is no token, or nothing on the other side.
+at::Tensor inverse_flow(const at::Tensor& flow) {
+  return flow.masked_fill(flow.eq(0), 1).reciprocal();
 }
 
 class Flowformer : public ZooAttention {
@@ -25,26 +24,22 @@ class Flowformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto sinks = asking.real_whole(), sources = asked.real_whole();
-    const auto q = real_features(asking.take_whole(w_q->forward(queries.rows), heads).sigmoid(), sinks);
-    const auto k = real_features(asked.take_whole(w_k->forward(memory.rows), heads).sigmoid(), sources);
-    const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
-    const auto n = asking.lengths.to(q.scalar_type()).view({-1, 1, 1, 1});
-    const auto m = asked.lengths.to(q.scalar_type()).view({-1, 1, 1, 1});
+    const auto q = asking.take_padded(w_q->forward(queries.rows).sigmoid());  // (B, n, d)
+    const auto k = asked.take_padded(w_k->forward(memory.rows).sigmoid());    // (B, m, d)
+    const auto n = asking.lengths.to(q.scalar_type()).view({-1, 1, 1});
+    const auto m = asked.lengths.to(q.scalar_type()).view({-1, 1, 1});
 
-    // A sequence without memory has no flow at all, and nothing to divide by.
-    auto incoming = flow(q, k.sum(2), sinks);
-    incoming = incoming.masked_fill(m.eq(0), 1);
-    auto outgoing = flow(k, q.sum(2), sources);
-    outgoing = outgoing.masked_fill(n.eq(0), 1);
-    const auto conserved_in = flow(q, (k / outgoing).sum(2), sinks);
-    const auto conserved_out = flow(k, (q / incoming).sum(2), sources);
-    const auto rivals =
-        sources.defined() ? masked_scores(conserved_out, sources.unsqueeze(1).unsqueeze(3)) : conserved_out;
-    const auto competition = rivals.softmax(2) * m;
-    const auto gathered = torch::matmul(k.transpose(2, 3), v * competition);  // (B, H, d_h, d_h)
-    const auto mixed = torch::matmul(q / incoming, gathered) * (conserved_in * n / m.clamp_min(1)).sigmoid();
-    return w_o->forward(asking.give_whole(mixed));
+    const auto per_incoming = inverse_flow(dot_by_heads(q, k.sum(1, /*keepdim=*/true), heads));
+    const auto per_outgoing = inverse_flow(dot_by_heads(k, q.sum(1, /*keepdim=*/true), heads));
+    const auto conserved_in = dot_by_heads(q, torch::matmul(per_outgoing.transpose(1, 2), k), heads);
+    const auto conserved_out = dot_by_heads(k, torch::matmul(per_incoming.transpose(1, 2), q), heads);
+    const auto sources = asked.real_whole();
+    const auto rivals = masked_scores(conserved_out, sources.defined() ? sources.unsqueeze(2) : sources);
+    const auto competition = (rivals.softmax(1) * m).to(k.scalar_type());
+    const auto allocation = (conserved_in * n / m.clamp_min(1)).sigmoid() * per_incoming;
+    const auto mixed = attend_by_sums(scale_by_heads(q, allocation), scale_by_heads(k, competition),
+                                      asked.take_padded(memory.rows), heads, w_v, w_o);
+    return asking.give_padded(mixed);
   }
 };
 

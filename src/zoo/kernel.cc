@@ -5,14 +5,37 @@
 
 namespace dba::zoo {
 
-at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, Denominator denominator,
-                            double eps) {
+at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v) {
   const auto sums = torch::matmul(f_k.transpose(2, 3), v);         // (B, H, m, w)
   const auto total = torch::matmul(f_q, f_k.sum(2).unsqueeze(3));  // (B, H, n, 1)
-  const auto weight = denominator == Denominator::plus    ? total + eps
-                      : denominator == Denominator::clamp ? total.clamp_min(eps)
-                                                          : total.masked_fill(total.eq(0), 1);
-  return torch::matmul(f_q, sums) / weight;
+  return torch::matmul(f_q, sums) / total.masked_fill(total.eq(0), 1);
+}
+
+at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads) {
+  const auto own = torch::eye(heads, y.options()).unsqueeze(2);      // (H, H, 1)
+  const auto rows = (y.unflatten(2, {heads, -1}) * own).flatten(2);  // (B, H, H·w)
+  return torch::matmul(rows, x.transpose(1, 2)).transpose(1, 2);
+}
+
+at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight) {
+  return (x.unflatten(2, {weight.size(2), -1}) * weight.unsqueeze(3)).flatten(2);
+}
+
+at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& x, int64_t heads,
+                          torch::nn::Linear& w_v, torch::nn::Linear& w_o) {
+  const auto d = x.size(2), width = d / heads;
+  if (f_q.size(1) < d) {  // d × d matrices would cost more than the tokens do
+    const auto sums =
+        torch::matmul(by_heads(f_k, heads).transpose(2, 3), by_heads(w_v->forward(x), heads));  // (B, H, w, w)
+    return w_o->forward(torch::matmul(by_heads(f_q, heads), sums).transpose(1, 2).flatten(2));
+  }
+  const auto weighed = torch::matmul(f_k.transpose(1, 2), x).unflatten(1, {heads, width});  // (B, H, w, d)
+  auto sums = torch::matmul(weighed, w_v->weight.view({heads, width, d}).transpose(1, 2));  // (B, H, w, w)
+  if (w_v->bias.defined()) {
+    sums = sums + f_k.sum(1).view({-1, heads, width, 1}) * w_v->bias.view({heads, 1, width});
+  }
+  const auto m = torch::matmul(sums, w_o->weight.t().view({heads, width, d})).flatten(1, 2);  // (B, d, d)
+  return w_o->bias.defined() ? torch::baddbmm(w_o->bias, f_q, m) : torch::bmm(f_q, m);
 }
 
 at::Tensor real_features(const at::Tensor& features, const at::Tensor& valid) {

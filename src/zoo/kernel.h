@@ -1,16 +1,30 @@
 #pragma once
 
-#include <torch/types.h>
+#include <torch/nn/modules/linear.h>
 
 namespace dba::zoo {
 
-/// What a denominator does where it is next to nothing.
-enum class Denominator { plain, plus, clamp };
-
 /// Σ_j (f_q[i]·f_k[j]) v[j] / Σ_j f_q[i]·f_k[j], the sums over keys first: f_q (B, H, n, m), f_k (B, H, m_keys, m) with
 /// zeros for keys that do not exist, v (B, H, m_keys, w).
-at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v,
-                            Denominator denominator = Denominator::plain, double eps = 0.0);
+at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v);
+
+/// (B, n, H·w) as (B, H, n, w).
+inline at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
+  return x.unflatten(2, {heads, -1}).transpose(1, 2);
+}
+
+/// x_i · y_h for every token and head: x (B, n, H·w), and y (B, 1 or H, H·w), whose row h counts for the w entries of
+/// head h → (B, n, H). Heads are never taken apart in memory.
+at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads);
+
+/// x_i times a number for every token and head: x (B, n, H·w), weight (B, n, H).
+at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight);
+
+/// concat_h(f_q,h (f_k,hᵀ V_h)) W_o + b_o with V = X W_v + b_v, which long sequences do without: (f_kᵀ X) W_v W_o is d
+/// × d, and neither values nor the heads' sums are laid out for every token. f_q (B, n, H·w), f_k (B, m, H·w) with
+/// zeros for keys that do not exist, x (B, m, d) → (B, n, d).
+at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& x, int64_t heads,
+                          torch::nn::Linear& w_v, torch::nn::Linear& w_o);
 
 /// Zeros for tokens that do not exist: features (B, H, n, m), valid (B, n) or undefined where all do.
 at::Tensor real_features(const at::Tensor& features, const at::Tensor& valid);

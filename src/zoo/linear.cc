@@ -21,11 +21,11 @@ class LinearTransformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto f_q = torch::elu(asking.take_whole(w_q->forward(queries.rows), heads)) + 1;
-    const auto f_k = torch::elu(asked.take_whole(w_k->forward(memory.rows), heads)) + 1;
-    const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
-    const auto mixed = kernel_attention(f_q, real_features(f_k, asked.real_whole()), v, Denominator::plus, kAdded);
-    return w_o->forward(asking.give_whole(mixed));
+    const auto f_q = asking.take_padded(torch::elu(w_q->forward(queries.rows)) + 1);
+    const auto f_k = asked.take_padded(torch::elu(w_k->forward(memory.rows)) + 1);
+    const auto total = dot_by_heads(f_q, f_k.sum(1, /*keepdim=*/true), heads) + kAdded;
+    const auto shares = (f_q.unflatten(2, {heads, -1}) / total.unsqueeze(3)).flatten(2);
+    return asking.give_padded(attend_by_sums(shares, f_k, asked.take_padded(memory.rows), heads, w_v, w_o));
   }
 };
 

@@ -35,14 +35,40 @@ class Linformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    // Tokens that do not exist are zero rows of K and V: what E says of their positions multiplies nothing.
+    const auto scale = 1.0 / std::sqrt(static_cast<double>(head_width()));
+    const auto q = asking.take_whole(w_q->forward(queries.rows), heads);
+    const auto [k, v] = compressed(memory, asked);
+    const auto scores = torch::matmul(q, (k * scale).transpose(2, 3));
+    return w_o->forward(asking.give_whole(torch::matmul(drop(scores.softmax(3)), v)));
+  }
+
+  /// E K and F V, (B, H, k, d_h). Tokens that do not exist are zero rows: what E says of their positions multiplies
+  /// nothing.
+  std::pair<at::Tensor, at::Tensor> compressed(const Stream& memory, const Blocks& asked) {
+    const auto heads = options.heads();
     const auto e = e_.narrow(2, 0, asked.size);
     const auto f = f_.defined() ? f_.narrow(2, 0, asked.size) : e;
-    const auto q = asking.take_whole(w_q->forward(queries.rows), heads);
-    const auto k = torch::matmul(e, asked.take_whole(w_k->forward(memory.rows), heads));  // (B, H, k, d_h)
-    const auto v = torch::matmul(f, asked.take_whole(w_v->forward(memory.rows), heads));
-    const auto scores = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
-    return w_o->forward(asking.give_whole(torch::matmul(drop(scores.softmax(3)), v)));
+    if (e.size(0) > 1) {
+      return {torch::matmul(e, asked.take_whole(w_k->forward(memory.rows), heads)),
+              torch::matmul(f, asked.take_whole(w_v->forward(memory.rows), heads))};
+    }
+    // Where heads share E, E (X W) = (E X) W: the projections see k rows of each sequence, and not its tokens.
+    const auto x = asked.take_padded(memory.rows);
+    const auto real = asked.real_whole();
+    const auto rows = [&](const at::Tensor& matrix) {
+      return torch::bmm(matrix.expand({asked.batch, -1, -1}), x);  // (B, k, d)
+    };
+    const auto projected = [&](torch::nn::Linear& layer, const at::Tensor& matrix, const at::Tensor& sums) {
+      auto out = torch::matmul(sums, layer->weight.t());
+      if (layer->bias.defined()) {
+        const auto weight = real.defined() ? torch::matmul(matrix, real.to(matrix.scalar_type()).unsqueeze(2))
+                                           : matrix.sum(2, /*keepdim=*/true);  // (B or 1, k, 1)
+        out = out + (weight * layer->bias).to(out.scalar_type());
+      }
+      return out.unflatten(2, {heads, -1}).transpose(1, 2);
+    };
+    const auto sums = rows(e);
+    return {projected(w_k, e, sums), projected(w_v, f, f_.defined() ? rows(f) : sums)};
   }
 
   at::Tensor e_, f_;  // (1 or H, k, max_length)

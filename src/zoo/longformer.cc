@@ -24,12 +24,11 @@ class Longformer : public ZooAttention {
     const Blocks blocks(stream.sequences, half);
     const auto heads = options.heads();
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
-    const auto dropping = [this](const at::Tensor& map) { return drop(map); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
     const Band band(blocks);
     std::vector<Seen> seen{{gather_blocks(k, band.index), gather_blocks(v, band.index), band.mask}};
     if (globals == 0) {
-      return w_o->forward(blocks.give(attend_blocks(q, seen, dropping)));
+      return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
     }
     const auto keys = first_tokens(k, globals).unsqueeze(2), values = first_tokens(v, globals).unsqueeze(2);
     const auto key = torch::arange(keys.size(3), blocks.lengths.options());
@@ -37,9 +36,9 @@ class Longformer : public ZooAttention {
     const auto outside_band = (query - key).abs().gt(half).unsqueeze(0);
     const auto exists = key.lt(blocks.lengths.view({-1, 1, 1, 1}));
     seen.push_back({keys, values, outside_band.logical_and(exists).unsqueeze(1)});
-    const auto mixed = attend_blocks(q, seen, dropping);
+    const auto mixed = attend_blocks(q, seen, drop_rate());
     const auto asked =
-        attend_all(first_tokens(taken(global_q_), globals), blocks, taken(global_k_), taken(global_v_), dropping);
+        attend_all(first_tokens(taken(global_q_), globals), blocks, taken(global_k_), taken(global_v_), drop_rate());
     return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
   }
 

@@ -22,16 +22,35 @@ at::Tensor segment_means(const at::Tensor& lengths, int64_t landmarks, int64_t n
   return belongs / belongs.sum(2, /*keepdim=*/true).clamp_min(1);
 }
 
+/// Means (B, H, L, w) of the segments of x (B, H, n, w), and which of them there are (B, L), undefined where all are.
+struct Landmarks {
+  Landmarks(const at::Tensor& x, const Blocks& blocks, int64_t most) {
+    const auto count = std::min(most, blocks.size);
+    if (blocks.real_whole().defined()) {
+      const auto means = segment_means(blocks.lengths, count, blocks.size, x.scalar_type());
+      rows = torch::matmul(means.unsqueeze(1), x);
+      real = means.sum(2).gt(0);
+    } else if (blocks.size % count == 0) {
+      rows = x.unflatten(2, {count, -1}).mean(3);
+    } else {
+      const auto means = segment_means(blocks.lengths.narrow(0, 0, 1), count, blocks.size, x.scalar_type());
+      rows = torch::matmul(means.unsqueeze(1), x);
+    }
+  }
+  at::Tensor rows, real;
+};
+
 /// An approximate pseudo-inverse by the paper's iteration, Z ← Z (13 I − A Z (15 I − A Z (7 I − A Z)))/4. Rows and
-/// columns of zeros stay zeros. a (…, L, M).
+/// columns of zeros stay zeros. a (B, L, M).
 at::Tensor approximate_inverse(const at::Tensor& a, int64_t iterations) {
   const auto scale = a.abs().sum(-2).amax({-1}) * a.abs().sum(-1).amax({-1});
   auto z = a.transpose(-2, -1) / scale.masked_fill(scale.eq(0), 1).unsqueeze(-1).unsqueeze(-1);
   const auto identity = torch::eye(a.size(-2), a.options());
+  const auto seven = 7 * identity, fifteen = 15 * identity, quarter = 13.0 / 4 * identity;
   for (int64_t i = 0; i < iterations; ++i) {
-    const auto az = torch::matmul(a, z);
-    const auto inner = 15 * identity - torch::matmul(az, 7 * identity - az);
-    z = torch::matmul(z, 13 * identity - torch::matmul(az, inner)) / 4;
+    const auto az = torch::bmm(a, z);
+    const auto inner = torch::baddbmm(fifteen, az, seven - az, /*beta=*/1, /*alpha=*/-1);
+    z = torch::bmm(z, torch::baddbmm(quarter, az, inner, /*beta=*/1, /*alpha=*/-0.25));
   }
   return z;
 }
@@ -58,31 +77,26 @@ class Nystromformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto scale = std::pow(static_cast<double>(head_width()), -0.25);
-    const auto q = asking.take_whole(w_q->forward(queries.rows), heads) * scale;
-    const auto k = asked.take_whole(w_k->forward(memory.rows), heads) * scale;
-    const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
+    const auto scale = 1.0 / std::sqrt(static_cast<double>(head_width()));
+    // Each is read twice or more: once by heads in memory is enough.
+    const auto q = asking.take_whole(w_q->forward(queries.rows), heads).contiguous();
+    const auto k = asked.take_whole(w_k->forward(memory.rows), heads).contiguous();
+    const auto v = asked.take_whole(w_v->forward(memory.rows), heads).contiguous();
 
-    const auto type = q.scalar_type();
-    const auto landmarks = integer("landmarks");
-    const auto mean_q = segment_means(asking.lengths, std::min(landmarks, asking.size), asking.size, type);
-    const auto mean_k = segment_means(asked.lengths, std::min(landmarks, asked.size), asked.size, type);
-    const auto marks_q = torch::matmul(mean_q.unsqueeze(1), q);  // (B, H, L, d_h)
-    const auto marks_k = torch::matmul(mean_k.unsqueeze(1), k);
-    const auto real_q = mean_q.sum(2).gt(0).view({asking.batch, 1, -1, 1});
-    const auto real_k = mean_k.sum(2).gt(0).view({asked.batch, 1, 1, -1});
-
-    const bool masked = asking.real_whole().defined() || asked.real_whole().defined();
-    const auto seen = masked ? real_k : Tensor();
-    const auto to_marks = masked_scores(torch::matmul(q, marks_k.transpose(2, 3)), seen).softmax(3);
-    auto between = masked_scores(torch::matmul(marks_q, marks_k.transpose(2, 3)), seen).softmax(3);
-    if (masked) {
-      between = between.masked_fill(real_q.logical_and(real_k).logical_not(), 0);
+    const Landmarks own(q, asking, integer("landmarks")), others(k, asked, integer("landmarks"));
+    const auto marks_q = own.rows * scale, marks_k = (others.rows * scale).transpose(2, 3);
+    const auto seen = others.real.defined() ? others.real.unsqueeze(1).unsqueeze(2) : Tensor();  // (B, 1, 1, L)
+    const auto to_marks = masked_scores(torch::matmul(q, marks_k), seen).softmax(3);
+    auto between = masked_scores(torch::matmul(own.rows, marks_k), seen).softmax(3);
+    if (seen.defined()) {
+      between = between.masked_fill(seen.logical_not(), 0);
     }
-    const auto from_marks =
-        masked_scores(torch::matmul(marks_q, k.transpose(2, 3)), masked ? asked.valid.unsqueeze(1) : Tensor())
-            .softmax(3);
-    const auto inverse = approximate_inverse(between, integer("iterations"));
+    if (own.real.defined()) {
+      between = between.masked_fill(own.real.logical_not().unsqueeze(1).unsqueeze(3), 0);
+    }
+    const auto keys = others.real.defined() ? asked.valid().unsqueeze(1) : Tensor();  // (B, 1, 1, m)
+    const auto from_marks = masked_scores(torch::matmul(marks_q, k.transpose(2, 3)), keys).softmax(3);
+    const auto inverse = approximate_inverse(between.flatten(0, 1), integer("iterations")).unflatten(0, {-1, heads});
     auto mixed = torch::matmul(drop(to_marks), torch::matmul(inverse, torch::matmul(drop(from_marks), v)));
     if (conv_.defined() && &queries == &memory) {
       mixed = mixed + torch::conv2d(v, conv_, {}, /*stride=*/1, {conv_.size(2) / 2, 0}, /*dilation=*/1, heads);

@@ -23,22 +23,20 @@ class Pixelfly : public ZooAttention {
     const Blocks blocks(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count, rank = integer("rank");
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
-    const auto dropping = [this](const at::Tensor& map) { return drop(map); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
-    std::vector<int64_t> strides{0};
-    for (int64_t stride = 1; stride < integer("butterfly"); stride *= 2) {
-      strides.push_back(stride);
-    }
     const auto own = torch::arange(count, blocks.lengths.options());
-    const auto partner = own.unsqueeze(1).bitwise_xor(torch::tensor(strides, own.options()));  // (blocks, G)
+    const auto steps = torch::arange(std::bit_width(static_cast<uint64_t>(integer("butterfly"))), own.options());
+    // 0, 1, 2, 4, … below the butterfly's size, made on the device: copied numbers would have to wait for it.
+    const auto strides = torch::ones_like(steps).bitwise_left_shift(steps).bitwise_right_shift(1);
+    const auto partner = own.unsqueeze(1).bitwise_xor(strides);  // (blocks, G)
     const auto there = partner.lt(count);
     const auto list = partner.clamp_max(count - 1).view({1, 1, count, -1});
-    const auto exists = gather_blocks(blocks.valid.view({blocks.batch, 1, count, blocks.size, 1}), list).squeeze(4);
+    const auto exists = gather_blocks(blocks.valid().view({blocks.batch, 1, count, blocks.size, 1}), list).squeeze(4);
     const auto mask = exists.logical_and(there.repeat_interleave(blocks.size, 1)).unsqueeze(3);
     std::vector<Seen> seen{{gather_blocks(k, list), gather_blocks(v, list), mask}};
     if (rank == 0) {
-      return w_o->forward(blocks.give(attend_blocks(q, seen, dropping)));
+      return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
     }
 
     const auto keys = first_tokens(k, rank).unsqueeze(2), values = first_tokens(v, rank).unsqueeze(2);
@@ -47,8 +45,8 @@ class Pixelfly : public ZooAttention {
     const auto elsewhere = partner.unsqueeze(2).eq(key.div(blocks.size, "floor")).any(1).logical_not().unsqueeze(1);
     const auto real = key.lt(blocks.lengths.view({-1, 1, 1, 1}));
     seen.push_back({keys, values, elsewhere.logical_and(real).unsqueeze(1)});
-    const auto mixed = attend_blocks(q, seen, dropping);
-    const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, dropping);
+    const auto mixed = attend_blocks(q, seen, drop_rate());
+    const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, drop_rate());
     return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
   }
 };

@@ -62,7 +62,7 @@ class Reformer : public ZooAttention {
     const auto q = blocks.take(w_qk_->forward(stream.rows), heads).flatten(2, 3);
     const auto k = unit_rows(q);
     const auto v = blocks.take(w_v->forward(stream.rows), heads).flatten(2, 3);
-    const auto exists = blocks.valid.flatten(1).unsqueeze(1).expand({-1, heads, -1});
+    const auto exists = blocks.valid().flatten(1).unsqueeze(1).expand({-1, heads, -1});
 
     std::vector<Round> rounds;
     for (int64_t r = 0; r < integer("rounds"); ++r) {

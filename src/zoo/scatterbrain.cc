@@ -29,7 +29,7 @@ class Scatterbrain : public ZooAttention {
     const auto heads = options.heads();
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
-    const auto exists = blocks.valid.unsqueeze(1).unsqueeze(4);  // (B, 1, blocks, size, 1)
+    const auto exists = blocks.valid().unsqueeze(1).unsqueeze(4);  // (B, 1, blocks, size, 1)
 
     // Features lose their largest exponent; `lost` is what a product of features is short of, as a logarithm.
     const auto log_q = exponents(q);

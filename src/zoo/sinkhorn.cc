@@ -49,8 +49,7 @@ class Sinkhorn : public ZooAttention {
     // Places that no block of the sequence fills: beyond its length where it is shorter than a block.
     const auto filled = torch::arange(blocks.size, blocks.lengths.options()).lt(blocks.lengths.unsqueeze(1));
     const auto mask = blocks.real().defined() ? filled.view({-1, 1, 1, 1, blocks.size}) : at::Tensor();
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), mask}},
-                                     [this](const at::Tensor& map) { return drop(map); });
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), mask}}, drop_rate());
     return w_o->forward(blocks.give(mixed));
   }
 

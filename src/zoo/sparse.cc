@@ -28,14 +28,14 @@ class SparseTransformer : public ZooAttention {
     const auto summary = [&](const at::Tensor& rows) {
       return rows.gather(3, index.expand({-1, heads, count, -1, rows.size(4)})).flatten(2, 3).unsqueeze(2);
     };
-    const auto exists = blocks.valid.gather(2, place.clamp_min(0).unsqueeze(1).expand({-1, count, -1}))
+    const auto exists = blocks.valid()
+                            .gather(2, place.clamp_min(0).unsqueeze(1).expand({-1, count, -1}))
                             .logical_and(place.ge(0).unsqueeze(1));  // (B, blocks, c)
     const auto block = torch::arange(count, blocks.lengths.options());
     const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
     const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
 
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {summary(k), summary(v), mask}},
-                                     [this](const at::Tensor& map) { return drop(map); });
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {summary(k), summary(v), mask}}, drop_rate());
     return w_o->forward(blocks.give(mixed));
   }
 };

@@ -86,7 +86,7 @@ class Synthesizer : public ZooAttention {
       const auto mixed = torch::matmul(scores.squeeze(0).softmax(2), beside).unflatten(2, {blocks.batch, -1});
       return w_o->forward(blocks.give_whole(mixed.permute({2, 0, 1, 3})));
     }
-    const auto exists = blocks.valid.unsqueeze(1);  // (B, 1, 1, n)
+    const auto exists = blocks.valid().unsqueeze(1);  // (B, 1, 1, n)
     auto map = masked_scores(scores.expand({blocks.batch, -1, -1, -1}), exists).softmax(3);
     if (alpha_.defined()) {
       const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);

@@ -1,7 +1,10 @@
+#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <numbers>
 
+#include "zoo/agreement.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
@@ -11,90 +14,187 @@ namespace {
 
 using at::Tensor;
 
-/// Rows of `from` (B, H, m, w) summed by code (B, H, m) in a table of `buckets`, and looked up by other codes (B, H,
-/// n).
+/// Rows of `from` (G, m, w) summed by code (G, m, hashes) in a table of `buckets` for every hash, looked up by other
+/// codes (G, n, hashes), and summed over the hashes: (G, n, w). Tables are made for some hashes at a time, as many as
+/// four times the memory of the rows holds.
 Tensor look_up(const Tensor& from, const Tensor& code_from, const Tensor& code_to, int64_t buckets) {
-  const auto batch = from.size(0), heads = from.size(1), width = from.size(3);
-  const auto first = torch::arange(batch * heads, code_from.options()).view({batch, heads, 1}) * buckets;
-  auto table = from.new_zeros({batch * heads * buckets, width});
-  table.index_add_(0, (first + code_from).flatten(), from.reshape({-1, width}));
-  return table.index_select(0, (first + code_to).flatten()).view({batch, heads, code_to.size(2), width});
+  const auto groups = from.size(0), width = from.size(2), hashes = code_from.size(2);
+  const auto rows = from.reshape({-1, width});
+  const auto number = [](const Tensor& codes) { return codes.to(at::kLong).bitwise_and(0xffff); };
+  const auto at_once = std::clamp<int64_t>(4 * from.size(1) / buckets, 1, hashes);
+  Tensor sum;
+  for (int64_t begin = 0; begin < hashes; begin += at_once) {
+    const auto count = std::min(at_once, hashes - begin);
+    const auto options = code_from.options().dtype(at::kLong);
+    const auto first = torch::arange(groups * count, options).view({groups, 1, count}) * buckets;
+    const auto put = first + number(code_from.narrow(2, begin, count));
+    auto table = from.new_zeros({groups * count * buckets, width});
+    for (int64_t h = 0; h < count; ++h) {
+      table.index_add_(0, put.select(2, h).flatten(), rows);
+    }
+    const auto get = (first + number(code_to.narrow(2, begin, count))).flatten();
+    const auto bags = torch::arange(0, get.numel(), count, options);
+    const auto found = std::get<0>(at::_embedding_bag_forward_only(table, get, bags));
+    sum = sum.defined() ? sum.add_(found) : found;
+  }
+  return sum.view({groups, code_to.size(1), width});
 }
 
-/// Σ_j B_ij v_j with B_ij the share of the hashes whose codes agree; codes (B, H, n, hashes). The gradient of B_ij for
-/// q_i·k_j is (τ/2) B_ij, the paper's lower bound of the true one, which is infinite where q_i = k_j.
-struct SampledBernoulli : torch::autograd::Function<SampledBernoulli> {
+/// Whether codes of hashes were drawn, or the chance itself counts.
+bool sampled(const Tensor& codes) {
+  return codes.dim() == 3;
+}
+
+Tensor power(Tensor base, int64_t exponent) {
+  Tensor product;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) {
+      product = product.defined() ? product * base : base;
+    }
+    base = exponent > 1 ? base.square() : base;
+  }
+  return product;
+}
+
+/// Σ_j B_ij v_j, B_ij the chance that a hash of τ bits sends q_i and k_j to the same bucket, or the share of some
+/// hashes whose codes agree; q (G, n, w), k and v (G, m, w), codes (G, n or m, hashes) of int16, empty for the chance.
+/// The gradient of B_ij for q_i·k_j is (τ/2) B_ij, the paper's lower bound of the true one, which is infinite where q_i
+/// = k_j. The map exists for some queries at a time; `type` is that of its products.
+struct Bernoulli : torch::autograd::Function<Bernoulli> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const Tensor& code_q, const Tensor& code_k, int64_t tau) {
+                        const Tensor& code_q, const Tensor& code_k, int64_t tau, at::ScalarType type) {
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     context->save_for_backward({q, k, v, code_q, code_k});
     context->saved_data["tau"] = tau;
-    const auto hashes = code_q.size(3);
-    auto sum = v.new_zeros({q.size(0), q.size(1), q.size(2), v.size(3)});
-    for (int64_t h = 0; h < hashes; ++h) {
-      sum += look_up(v, code_k.select(3, h), code_q.select(3, h), int64_t{1} << tau);
+    context->saved_data["type"] = static_cast<int64_t>(type);
+    const auto buckets = int64_t{1} << tau;
+    // A GPU counts pairs faster than it adds to tables.
+    if (sampled(code_q) && k.size(1) > (k.is_cpu() ? buckets : code_q.size(2) * v.size(2))) {
+      return look_up(v, code_k, code_q, buckets) / code_q.size(2);
     }
-    return sum / hashes;
+    auto sum = torch::empty({q.size(0), q.size(1), v.size(2)}, v.options());
+    const Pieces pieces(k);
+    for (int64_t group = 0; group < k.size(0); group += pieces.groups) {
+      const auto of = [&](const Tensor& x) { return pieces.of_groups(x, group); };
+      const Pairs pairs(of(q), of(k), of(code_q), of(code_k), tau, type);
+      const auto values = of(v).to(type), out = of(sum);
+      for (int64_t begin = 0; begin < q.size(1); begin += pieces.queries) {
+        const auto some = [&](const Tensor& x) { return pieces.of_queries(x, begin); };
+        some(out).copy_(torch::bmm(pairs.weights(some), values));
+      }
+    }
+    return sampled(code_q) ? sum.div_(code_q.size(2)) : sum;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const auto &q = saved[0], &k = saved[1], &v = saved[2], &code_q = saved[3], &code_k = saved[4];
+    const auto &q = saved[0], &k = saved[1], &v = saved[2], &code_q = saved[3], &code_k = saved[4], &dy = gradients[0];
     const auto tau = context->saved_data["tau"].toInt();
-    const auto buckets = int64_t{1} << tau;
-    const auto hashes = code_q.size(3);
-    const auto dy = gradients[0] / hashes;
-    const auto half = static_cast<double>(tau) / 2;
-    if (k.size(2) <= hashes * v.size(3)) {
-      auto [dq, dk, dv] = by_pairs(q, k, v, dy, code_q, code_k);
-      return {dq * half, dk * half, dv, {}, {}, {}};
-    }
-    auto dq = torch::zeros_like(q), dk = torch::zeros_like(k), dv = torch::zeros_like(v);
-    for (int64_t h = 0; h < hashes; ++h) {
-      const auto from_q = code_q.select(3, h), from_k = code_k.select(3, h);
-      dv += look_up(dy, from_q, from_k, buckets);
-      // (dy_i·v_j) is a sum over the value's entries: each is a table of its own, a few at a time.
-      for (int64_t entry = 0; entry < v.size(3); entry += kEntries) {
-        const auto part = std::min(kEntries, v.size(3) - entry);
-        const auto some_v = v.narrow(3, entry, part), some_dy = dy.narrow(3, entry, part);
-        dq += contracted(some_dy, look_up(outer(some_v, k), from_k, from_q, buckets));
-        dk += contracted(some_v, look_up(outer(some_dy, q), from_q, from_k, buckets));
-      }
-    }
-    return {dq * half, dk * half, dv, {}, {}, {}};
+    const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+    // n keys cost a query n·(hashes + w) operations, tables of w × w cost it hashes·w², and more than they count.
+    const bool by_pairs = !sampled(code_q) || k.size(1) <= kPairsPerEntry * code_q.size(2) * v.size(2);
+    auto [dq, dk, dv] = by_pairs ? from_pairs(q, k, v, dy, code_q, code_k, tau, type)
+                                 : from_tables(q, k, v, dy, code_q, code_k, int64_t{1} << tau);
+    const auto share = sampled(code_q) ? 1.0 / static_cast<double>(code_q.size(2)) : 1.0;
+    const auto half = share * static_cast<double>(tau) / 2;
+    return {dq * half, dk * half, dv * share, {}, {}, {}, {}};
   }
 
  private:
-  /// dQ and dK without the factor τ/2, and dV, from the weights B of some queries at a time: n keys cost a query
-  /// n·(hashes + w) operations, where tables of w × w cost hashes·w².
-  static std::tuple<Tensor, Tensor, Tensor> by_pairs(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                     const Tensor& dy, const Tensor& code_q, const Tensor& code_k) {
-    auto dk = torch::zeros_like(k), dv = torch::zeros_like(v);
-    const auto key_codes = code_k.to(at::kInt).unsqueeze(2);  // (B, H, 1, n, hashes)
-    const auto pairs = int64_t{1} << (k.is_cpu() ? 18 : 24);  // of a cache's size, or enough to keep a GPU busy
-    const auto at_once = std::max<int64_t>(pairs / std::max<int64_t>(k.size(0) * k.size(1) * k.size(2), 1), 1);
-    std::vector<Tensor> parts;
-    for (int64_t begin = 0; begin < q.size(2); begin += at_once) {
-      const auto some = [&](const Tensor& x) { return x.narrow(2, begin, std::min(at_once, x.size(2) - begin)); };
-      const auto codes = some(code_q).to(at::kInt).unsqueeze(3);
-      auto agreeing = torch::zeros({q.size(0), q.size(1), codes.size(2), k.size(2)}, q.options());
-      for (int64_t h = 0; h < code_q.size(3); ++h) {
-        agreeing += codes.select(4, h).eq(key_codes.select(4, h));
-      }
-      dv += torch::matmul(agreeing.transpose(2, 3), some(dy));
-      const auto pull = agreeing * torch::matmul(some(dy), v.transpose(2, 3));
-      parts.push_back(torch::matmul(pull, k));
-      dk += torch::matmul(pull.transpose(2, 3), some(q));
+  /// dQ and dK without the factor τ/2, and dV; all times the number of hashes, if there are any.
+  using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+
+  /// Groups and queries at a time: their pairs are of a cache's size, or enough to keep a GPU busy.
+  struct Pieces {
+    explicit Pieces(const Tensor& k) {
+      constexpr int64_t kFewestQueries = 64;
+      const auto pairs = k.is_cpu() ? (int64_t{1} << 18) * at::get_num_threads() : int64_t{1} << 26;
+      groups = std::clamp<int64_t>(pairs / (kFewestQueries * k.size(1)), 1, k.size(0));
+      queries = std::max<int64_t>(pairs / (groups * k.size(1)), 1);
     }
-    return {torch::cat(parts, 2), dk, dv};
+    Tensor of_groups(const Tensor& x, int64_t first) const {
+      return x.dim() == 3 ? x.narrow(0, first, std::min(groups, x.size(0) - first)) : x;
+    }
+    Tensor of_queries(const Tensor& x, int64_t first) const {
+      return x.narrow(1, first, std::min(queries, x.size(1) - first));
+    }
+    int64_t groups, queries;
+  };
+
+  /// The map, for some queries at a time; times the number of hashes, if there are any.
+  struct Pairs {
+    Pairs(const Tensor& q_, const Tensor& k_, const Tensor& code_q_, const Tensor& code_k, int64_t tau_,
+          at::ScalarType type_)
+        : q(q_),
+          keys(k_.transpose(1, 2)),
+          code_q(code_q_),
+          key_codes(sampled(code_k) ? code_k.transpose(1, 2).contiguous() : code_k),
+          tau(tau_),
+          type(type_) {}
+
+    template <class Some>
+    Tensor weights(const Some& some) const {
+      if (sampled(code_q)) {
+        return agreement(some(code_q), key_codes, type);
+      }
+      const auto cosine = torch::bmm(some(q), keys);
+      return power(cosine.clamp_(-1, 1).acos_().mul_(-1 / std::numbers::pi).add_(1), tau).to(type);
+    }
+
+    const Tensor q, keys, code_q, key_codes;
+    const int64_t tau;
+    const at::ScalarType type;
+  };
+
+  static void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
+    if (sum.scalar_type() == a.scalar_type()) {
+      sum.baddbmm_(a, b);
+    } else {
+      sum.add_(torch::bmm(a, b));
+    }
   }
 
-  static constexpr int64_t kEntries = 8;
+  static Gradients from_pairs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& dy, const Tensor& code_q,
+                              const Tensor& code_k, int64_t tau, at::ScalarType type) {
+    auto dq = torch::empty_like(q), dk = torch::zeros_like(k), dv = torch::zeros_like(v);
+    const Pieces pieces(k);
+    for (int64_t group = 0; group < k.size(0); group += pieces.groups) {
+      const auto of = [&](const Tensor& x) { return pieces.of_groups(x, group); };
+      const Pairs pairs(of(q), of(k), of(code_q), of(code_k), tau, type);
+      const auto asking = of(q).to(type), keys = of(k).to(type), given = of(dy).to(type);
+      const auto values = of(v).to(type).transpose(1, 2), out = of(dq);
+      for (int64_t begin = 0; begin < q.size(1); begin += pieces.queries) {
+        const auto some = [&](const Tensor& x) { return pieces.of_queries(x, begin); };
+        const auto weights = pairs.weights(some);
+        add_product(of(dv), weights.transpose(1, 2), some(given));
+        const auto pull = torch::bmm(some(given), values).mul_(weights);
+        some(out).copy_(torch::bmm(pull, keys));
+        add_product(of(dk), pull.transpose(1, 2), some(asking));
+      }
+    }
+    return {dq, dk, dv};
+  }
+
+  /// dy_i·v_j is a sum over the value's entries: each has a table of its own, a few at a time.
+  static Gradients from_tables(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& dy,
+                               const Tensor& code_q, const Tensor& code_k, int64_t buckets) {
+    auto dq = torch::zeros_like(q), dk = torch::zeros_like(k);
+    for (int64_t entry = 0; entry < v.size(2); entry += kEntries) {
+      const auto part = std::min(kEntries, v.size(2) - entry);
+      const auto some_v = v.narrow(2, entry, part), some_dy = dy.narrow(2, entry, part);
+      dq += contracted(some_dy, look_up(outer(some_v, k), code_k, code_q, buckets));
+      dk += contracted(some_v, look_up(outer(some_dy, q), code_q, code_k, buckets));
+    }
+    return {dq, dk, look_up(dy, code_q, code_k, buckets)};
+  }
+
+  static constexpr int64_t kEntries = 8, kPairsPerEntry = 16;
   static Tensor outer(const Tensor& a, const Tensor& b) {
-    return (a.unsqueeze(4) * b.unsqueeze(3)).flatten(3);
+    return (a.unsqueeze(3) * b.unsqueeze(2)).flatten(2);
   }
   static Tensor contracted(const Tensor& a, const Tensor& b) {
-    return (a.unsqueeze(4) * b.unflatten(3, {a.size(3), b.size(3) / a.size(3)})).sum(3);
+    return (a.unsqueeze(3) * b.unflatten(2, {a.size(2), b.size(2) / a.size(2)})).sum(2);
   }
 };
 
@@ -111,34 +211,37 @@ class Yoso : public ZooAttention {
   }
 
  private:
-  /// (B, H, n, hashes): the signs of τ projections as the bits of a number.
+  /// (G, n, hashes) of int16: the signs of τ projections as the bits of a number; empty by expectation.
   Tensor codes(const Tensor& x) const {
+    if (!directions_.defined()) {
+      return torch::empty({0}, x.options().dtype(at::kShort));
+    }
     const torch::NoGradGuard no_grad;
-    const auto bits =
-        torch::matmul(x, directions_.t().to(x.scalar_type())).gt(0).unflatten(3, {integer("hashes"), integer("tau")});
-    const auto place = torch::arange(integer("tau"), at::TensorOptions().dtype(at::kLong).device(x.device()));
-    return bits.to(at::kLong).bitwise_left_shift(place).sum(4);
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
+    auto bits = torch::matmul(x, directions_.t().to(x.scalar_type())).gt_(0).unflatten(2, {-1, integer("tau")});
+    const auto place = torch::arange(integer("tau"), x.options().dtype(at::kLong));
+    const auto values = torch::ones_like(place).bitwise_left_shift(place).to(x.scalar_type());
+    return torch::matmul(bits, values).to(at::kInt).to(at::kShort);
   }
 
   Tensor mix(const Stream& queries, const Stream& memory) override {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
-    const auto heads = options.heads(), tau = integer("tau");
+    const auto heads = options.heads();
+    const auto projected = w_q->forward(queries.rows);
     // High powers of small chances, and what is divided by them, need the range of float.
-    const auto wide = [](const Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); };
-    const auto q = unit_rows(wide(asking.take_whole(w_q->forward(queries.rows), heads)));
-    const auto k = unit_rows(wide(asked.take_whole(w_k->forward(memory.rows), heads)));
-    const auto v = wide(asked.take_whole(w_v->forward(memory.rows), heads));
-    Tensor sum;
-    if (directions_.defined()) {
-      sum = SampledBernoulli::apply(q, k, v, codes(q), codes(k), tau);
-    } else {
-      const auto cosine = torch::matmul(q, k.transpose(2, 3));
-      const auto fixed = cosine.detach();
-      const auto expected = (1 - fixed.clamp(-1, 1).acos() / std::numbers::pi).pow(tau);
-      sum = torch::matmul(expected * (1 + (cosine - fixed) * (static_cast<double>(tau) / 2)), v);
-    }
-    return w_o->forward(asking.give_whole(unit_rows(sum)).to(w_o->weight.scalar_type()));
+    const auto wide = [&](const Blocks& blocks, const Tensor& rows) {
+      const auto taken = blocks.take_whole(rows, heads).flatten(0, 1);  // (B·H, n, d_h)
+      return taken.scalar_type() == at::kDouble ? taken : taken.to(at::kFloat);
+    };
+    const auto q = unit_rows(wide(asking, projected));
+    const auto k = unit_rows(wide(asked, w_k->forward(memory.rows)));
+    const auto v = wide(asked, w_v->forward(memory.rows));
+    const bool brief = projected.scalar_type() == at::kBFloat16 && (!directions_.defined() || integer("hashes") <= 256);
+    const auto sum =
+        Bernoulli::apply(q, k, v, codes(q), codes(k), integer("tau"), brief ? at::kBFloat16 : q.scalar_type());
+    const auto mixed = unit_rows(sum).unflatten(0, {-1, heads});
+    return w_o->forward(asking.give_whole(mixed).to(w_o->weight.scalar_type()));
   }
 
   Tensor directions_;  // (hashes·τ, d_h), shared by the heads
@@ -155,7 +258,7 @@ Member yoso_member() {
           "Weights are the chance that a random hash of τ bits sends the unit vectors q_i and k_j to the same bucket, "
           "(1 − arccos(q_i·k_j)/π)^τ; y_i = Σ_j w_ij v_j over its Euclidean norm. Kind sampled: m hashes, drawn once "
           "from the seed, and a table of 2^τ sums of values for each, linear in n. Kind expectation: the chance "
-          "itself, on the whole map. In both the gradient of a weight is (τ/2) w_ij, the paper's bounded "
+          "itself, of all pairs. In both the gradient of a weight is (τ/2) w_ij, the paper's bounded "
           "substitute. A padded token has a zero value, whatever its bucket.",
       .options = {{"kind", "sampled", "hashes or their expectation", 0, {"sampled", "expectation"}},
                   {"tau", "8", "bits τ of a hash, 16 at most", 1, {}},

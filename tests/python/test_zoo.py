@@ -193,12 +193,32 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
             call()
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch finds no GPU"))])
+@pytest.mark.parametrize("n, m, hashes", [(1, 1, 1), (5, 63, 3), (17, 300, 70), (40, 128, 32)])
+def test_agreeing_codes_are_counted(device, n, m, hashes):
+    """Every pair of a query and a key, with codes of sixteen bits, in every type that products are taken in."""
+    chance = torch.Generator().manual_seed(n)
+    choices = torch.tensor([0, 1, -1, 255, 256, -32768], dtype=torch.int16)
+    queries = choices[torch.randint(0, 6, (3, n, hashes), generator=chance)].to(device)
+    keys = choices[torch.randint(0, 6, (3, hashes, m), generator=chance)].to(device)
+    counts = (queries.unsqueeze(3) == keys.unsqueeze(1)).sum(2)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        found = torch.ops.dba.code_agreement(queries, keys, dtype)
+        assert found.dtype == dtype and torch.equal(found, counts.to(dtype))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
+@pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_member_computes_the_same_on_a_gpu(name):
+def test_a_member_computes_the_same_on_a_gpu(name, padded):
     layer = made(name).eval()
-    x = tokens(3, LONGEST)
-    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [1], [23]])
-    y = layer(x, key_padding_mask=padding)[0]
-    on_gpu = layer.cuda()(x.cuda(), key_padding_mask=padding.cuda())[0]
-    torch.testing.assert_close(on_gpu.cpu(), y, rtol=1e-7, atol=1e-7)
+    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [1], [23]]) if padded else None
+
+    def outcome(device):
+        x = tokens(3, LONGEST).to(device).requires_grad_()
+        y = layer.to(device)(x, key_padding_mask=padding.to(device) if padded else None)[0]
+        weight = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view_as(y).to(device)
+        return y.detach().cpu(), torch.autograd.grad((y * weight).sum(), x)[0].cpu()
+
+    torch.testing.assert_close(outcome("cuda"), outcome("cpu"), rtol=1e-7, atol=1e-7)
