@@ -19,13 +19,13 @@ class ActivateOnGpu : public ::testing::TestWithParam<ops::ActivationKind> {
   const BackendGuard guard{Backend::fused};
 };
 
-const std::vector<std::pair<at::ScalarType, at::ScalarType>> kTypes = {
+const std::vector<std::pair<at::ScalarType, at::ScalarType>> kActivateTypes = {
     {at::kDouble, at::kDouble},     {at::kFloat, at::kFloat}, {at::kHalf, at::kHalf},
     {at::kBFloat16, at::kBFloat16}, {at::kHalf, at::kFloat},  {at::kBFloat16, at::kFloat}};
 
 /// Widths of one thread, of part of a warp, of whole warps, of several blocks; odd ones between.
 TEST_P(ActivateOnGpu, ErrsAtMostTwiceAsMuchAsPlainPyTorchForAnyShape) {
-  for (const auto& [type, bias] : kTypes)
+  for (const auto& [type, bias] : kActivateTypes)
     for (const int64_t d : {3, 8, 40, 100, 257, 1024, 1040, 4099})
       for (const int64_t rows : {0, 1, 5, 301})
         for (const double p : {0.0, 0.3}) {

@@ -12,7 +12,7 @@
 namespace dba::test {
 namespace {
 
-constexpr int64_t kWidth = 8, kHeads = 2, kSlots = 3;
+constexpr int64_t kStreamWidth = 8, kHeads = 2, kSlots = 3;
 /// The streams have lengths of their own; either of a pair may be empty, and both.
 const std::vector<int64_t> kLengths1 = {5, 0, 17, 1, 0};
 const std::vector<int64_t> kLengths2 = {2, 6, 0, 9, 0};
@@ -41,8 +41,8 @@ std::vector<CoCase> co_cases() {
 }
 
 CoEncoder make_co_encoder(const CoCase& c) {
-  const auto attention = DBAttentionOptions(kWidth, kHeads).d_p(kSlots).d_in(6).form(c.form);
-  const auto layer = EncoderLayerOptions(kWidth, kHeads, 12).attention_options(attention).norm_first(c.norm_first);
+  const auto attention = DBAttentionOptions(kStreamWidth, kHeads).d_p(kSlots).d_in(6).form(c.form);
+  const auto layer = EncoderLayerOptions(kStreamWidth, kHeads, 12).attention_options(attention).norm_first(c.norm_first);
   CoEncoder co_encoder(CoEncoderOptions(layer, c.depth));
   co_encoder->to(at::kDouble);
   Random(21).fill(*co_encoder);
@@ -51,8 +51,8 @@ CoEncoder make_co_encoder(const CoCase& c) {
 
 struct Inputs {
   PackedBatch batch_1{kLengths1}, batch_2{kLengths2};
-  at::Tensor x_1 = Random(22).leaf({batch_1.rows, kWidth});
-  at::Tensor x_2 = Random(23).leaf({batch_2.rows, kWidth});
+  at::Tensor x_1 = Random(22).leaf({batch_1.rows, kStreamWidth});
+  at::Tensor x_2 = Random(23).leaf({batch_2.rows, kStreamWidth});
 
   StreamPair run(CoEncoder& co_encoder) const {
     return co_encoder(x_1, batch_1.sequences, x_2, batch_2.sequences);
@@ -170,8 +170,8 @@ TEST_P(CoEncoderTest, PaddingChangesNothingWhateverItHolds) {
   const Inputs inputs;
   StreamPair got = co_encoder(padded(inputs.x_1, inputs.batch_1, 18, kNaN), padded_sequences(inputs.batch_1, 18),
                               padded(inputs.x_2, inputs.batch_2, 9, kNaN), padded_sequences(inputs.batch_2, 9));
-  EXPECT_TRUE(identical(got.x_1[1], at::zeros({18, kWidth}, at::kDouble)));
-  EXPECT_TRUE(identical(got.x_2[0].slice(0, 2), at::zeros({7, kWidth}, at::kDouble)));
+  EXPECT_TRUE(identical(got.x_1[1], at::zeros({18, kStreamWidth}, at::kDouble)));
+  EXPECT_TRUE(identical(got.x_2[0].slice(0, 2), at::zeros({7, kStreamWidth}, at::kDouble)));
   got.x_1 = unpadded(got.x_1, inputs.batch_1);
   got.x_2 = unpadded(got.x_2, inputs.batch_2);
   expect_same_function(named(got), tensors(inputs.run(co_encoder)), inputs.named(co_encoder));
@@ -192,10 +192,10 @@ TEST_P(CoEncoderTest, LivesWithAStreamWithoutASingleRow) {
   CoEncoder co_encoder = make_co_encoder(GetParam());
   const Inputs inputs;
   const PackedBatch nothing({0, 0, 0, 0, 0});
-  const at::Tensor x_2 = at::zeros({0, kWidth}, at::kDouble);
+  const at::Tensor x_2 = at::zeros({0, kStreamWidth}, at::kDouble);
   const StreamPair streams = co_encoder(inputs.x_1, inputs.batch_1.sequences, x_2, nothing.sequences);
-  EXPECT_EQ(streams.x_2.sizes(), at::IntArrayRef({0, kWidth}));
-  EXPECT_TRUE(identical(streams.c_2, at::zeros({5, kSlots, kWidth}, at::kDouble)));
+  EXPECT_EQ(streams.x_2.sizes(), at::IntArrayRef({0, kStreamWidth}));
+  EXPECT_TRUE(identical(streams.c_2, at::zeros({5, kSlots, kStreamWidth}, at::kDouble)));
   const at::Tensor empty = x_2.slice(0, 0, 0);
   std::vector<at::Tensor> expected;
   for (int64_t b = 0; b < inputs.batch_1.count(); ++b)
@@ -222,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(Stacks, CoEncoderTest, ::testing::ValuesIn(co_cases()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST(CoEncoderNorms, OfABatchSeeTheRealRowsOfTheirStream) {
-  const auto layer = EncoderLayerOptions(kWidth, kHeads, 12).norm(NormKind::batch).norm_first(true);
+  const auto layer = EncoderLayerOptions(kStreamWidth, kHeads, 12).norm(NormKind::batch).norm_first(true);
   CoEncoder co_encoder(CoEncoderOptions(layer, 2));
   co_encoder->to(at::kDouble);
   Random(25).fill(*co_encoder);
@@ -236,16 +236,16 @@ TEST(CoEncoderNorms, OfABatchSeeTheRealRowsOfTheirStream) {
 }
 
 TEST(CoEncoderRefuses, StreamsThatDoNotFit) {
-  CoEncoder co_encoder(CoEncoderOptions(EncoderLayerOptions(kWidth, kHeads, 12), 1));
+  CoEncoder co_encoder(CoEncoderOptions(EncoderLayerOptions(kStreamWidth, kHeads, 12), 1));
   const auto two = Sequences::dense(2, 4, at::kCPU), three = Sequences::dense(3, 4, at::kCPU);
   expect_refusal(
       [&] {
-        co_encoder(at::zeros({8, kWidth}), two, at::zeros({12, kWidth}), three);
+        co_encoder(at::zeros({8, kStreamWidth}), two, at::zeros({12, kStreamWidth}), three);
       },
       {"CoEncoder::forward", "number of sequences", "2", "3"});
   expect_refusal(
       [&] {
-        co_encoder(at::zeros({8, kWidth}), two, at::zeros({8, 7}), two);
+        co_encoder(at::zeros({8, kStreamWidth}), two, at::zeros({8, 7}), two);
       },
       {"CoEncoder::forward", "x_2", "(N, 8)", "7"});
 }

@@ -69,10 +69,6 @@ std::vector<Named> inputs_of(const at::Tensor& x, const ops::ScoreRows& rows) {
 }
 
 /// The log-sum-exp of an empty sequence is −inf and passes no gradient.
-at::Tensor finite_part(const at::Tensor& lse) {
-  return lse.masked_fill(lse.isinf(), 0.0);
-}
-
 TEST_P(Compress, EqualsItsDefinitionWithAllGradients) {
   const ops::ScoreRows given = rows();
   const ops::Summary got = ops::compress(x, batch.sequences, given, dropout());

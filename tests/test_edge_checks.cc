@@ -16,10 +16,6 @@
 namespace dba::test {
 namespace {
 
-at::Tensor longs(const std::vector<int64_t>& values) {
-  return at::tensor(values, at::kLong);
-}
-
 at::Tensor doubles(at::IntArrayRef sizes) {
   return at::ones(sizes, at::kDouble);
 }

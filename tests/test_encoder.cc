@@ -12,8 +12,8 @@
 namespace dba::test {
 namespace {
 
-constexpr int64_t kWidth = 8;
-const std::vector<int64_t> kMixedLengths = {5, 0, 17, 1};
+constexpr int64_t kLayerWidth = 8;
+const std::vector<int64_t> kLayerLengths = {5, 0, 17, 1};
 
 struct EncoderCase {
   std::string method;
@@ -55,8 +55,8 @@ std::vector<EncoderCase> encoder_cases() {
 }
 
 EncoderLayerOptions layer_options(const EncoderCase& c) {
-  const auto attention = DBAttentionOptions(kWidth, 2).d_p(3).d_in(6).form(c.form).z_update(c.z_update);
-  return EncoderLayerOptions(kWidth, 2, 12)
+  const auto attention = DBAttentionOptions(kLayerWidth, 2).d_p(3).d_in(6).form(c.form).z_update(c.z_update);
+  return EncoderLayerOptions(kLayerWidth, 2, 12)
       .attention(c.method)
       .attention_options(attention)
       .norm_first(c.norm_first)
@@ -75,8 +75,8 @@ class EncoderTest : public ::testing::TestWithParam<EncoderCase> {};
 
 TEST_P(EncoderTest, GivesEveryParameterAGradient) {
   Encoder encoder = make_encoder(GetParam());
-  const PackedBatch batch(kMixedLengths);
-  const at::Tensor x = Random(1).leaf({batch.rows, kWidth});
+  const PackedBatch batch(kLayerLengths);
+  const at::Tensor x = Random(1).leaf({batch.rows, kLayerWidth});
   random_projection({encoder->forward(x, batch.sequences)}, 2).backward();
   EXPECT_TRUE(all_finite(x.grad()));
   for (const auto& parameter : encoder->named_parameters()) {
@@ -87,33 +87,33 @@ TEST_P(EncoderTest, GivesEveryParameterAGradient) {
 
 TEST_P(EncoderTest, PaddingChangesNothingWhateverItHolds) {
   Encoder encoder = make_encoder(GetParam());
-  const PackedBatch batch(kMixedLengths);
-  const at::Tensor x = Random(3).leaf({batch.rows, kWidth});
+  const PackedBatch batch(kLayerLengths);
+  const at::Tensor x = Random(3).leaf({batch.rows, kLayerWidth});
   const at::Tensor expected = encoder->forward(x, batch.sequences);
   const Sequences sequences = padded_sequences(batch, 20);
   const at::Tensor y = encoder->forward(padded(x, batch, 20, kNaN), sequences);
-  EXPECT_EQ(y.sizes(), at::IntArrayRef({batch.count(), 20, kWidth}));
+  EXPECT_EQ(y.sizes(), at::IntArrayRef({batch.count(), 20, kLayerWidth}));
   expect_same_function({{"y", unpadded(y, batch)}}, {expected}, with_parameters({{"x", x}}, *encoder));
   const at::Tensor nobody = sequences.row_mask().logical_not().view({batch.count(), 20});
-  EXPECT_TRUE(identical(y.index({nobody}), at::zeros({4 * 20 - batch.rows, kWidth}, at::kDouble)));
+  EXPECT_TRUE(identical(y.index({nobody}), at::zeros({4 * 20 - batch.rows, kLayerWidth}, at::kDouble)));
 }
 
 TEST_P(EncoderTest, PaddingGetsNoGradient) {
   Encoder encoder = make_encoder(GetParam());
-  const PackedBatch batch(kMixedLengths);
-  const at::Tensor x = padded(Random(3).normal({batch.rows, kWidth}), batch, 20, kNaN).requires_grad_(true);
+  const PackedBatch batch(kLayerLengths);
+  const at::Tensor x = padded(Random(3).normal({batch.rows, kLayerWidth}), batch, 20, kNaN).requires_grad_(true);
   const Sequences sequences = padded_sequences(batch, 20);
   random_projection({encoder->forward(x, sequences)}, 4).backward();
   const at::Tensor nobody = sequences.row_mask().logical_not().view({batch.count(), 20});
-  EXPECT_TRUE(identical(x.grad().index({nobody}), at::zeros({4 * 20 - batch.rows, kWidth}, at::kDouble)));
+  EXPECT_TRUE(identical(x.grad().index({nobody}), at::zeros({4 * 20 - batch.rows, kLayerWidth}, at::kDouble)));
 }
 
 TEST_P(EncoderTest, TreatsEverySequenceByItself) {
   Encoder encoder = make_encoder(GetParam());
   // In training, BatchNorm ties the sequences of a batch together on purpose.
   encoder->eval();
-  const PackedBatch batch(kMixedLengths);
-  const at::Tensor x = Random(5).leaf({batch.rows, kWidth});
+  const PackedBatch batch(kLayerLengths);
+  const at::Tensor x = Random(5).leaf({batch.rows, kLayerWidth});
   std::vector<at::Tensor> one_by_one;
   for (int64_t b = 0; b < batch.count(); ++b)
     one_by_one.push_back(encoder->forward(batch.rows_of(x, b).unsqueeze(0)).squeeze(0));
@@ -126,8 +126,8 @@ TEST_P(EncoderTest, CloneComputesTheSameWithParametersOfItsOwn) {
   const auto copy = std::dynamic_pointer_cast<EncoderImpl>(encoder->clone());
   encoder->eval();
   copy->eval();
-  const PackedBatch batch(kMixedLengths);
-  const at::Tensor x = Random(6).normal({batch.rows, kWidth});
+  const PackedBatch batch(kLayerLengths);
+  const at::Tensor x = Random(6).normal({batch.rows, kLayerWidth});
   const at::Tensor y = encoder->forward(x, batch.sequences);
   EXPECT_TRUE(identical(copy->forward(x, batch.sequences), y));
   {
@@ -143,12 +143,12 @@ TEST_P(EncoderTest, IsItsDefinition) {
   const EncoderCase& c = GetParam();
   Encoder encoder = make_encoder(c);
   encoder->eval();
-  const PackedBatch batch(kMixedLengths);
-  const at::Tensor input = Random(8).leaf({batch.rows, kWidth});
+  const PackedBatch batch(kLayerLengths);
+  const at::Tensor input = Random(8).leaf({batch.rows, kLayerWidth});
   const auto norm = [&](const TokenNorm& n, const at::Tensor& v) {
     if (c.norm == NormKind::batch)
       return v / std::sqrt(1 + 1e-5) * n->weight + n->bias;
-    return at::layer_norm(v, {kWidth}, n->weight, n->bias, 1e-5);
+    return at::layer_norm(v, {kLayerWidth}, n->weight, n->bias, 1e-5);
   };
   at::Tensor x = input;
   at::Tensor z;
@@ -197,8 +197,8 @@ TEST(EncoderParameters, AreCountedOnceWhenTied) {
                          false, false,       Activation::gelu,       NormKind::layer};
   EncoderCase tied = base;
   tied.tied = true;
-  const int64_t slots = 3 * kWidth + 2 * kWidth;
-  const int64_t z_norm = 2 * kWidth;
+  const int64_t slots = 3 * kLayerWidth + 2 * kLayerWidth;
+  const int64_t z_norm = 2 * kLayerWidth;
   const int64_t layer = parameter_count(*EncoderLayer(layer_options(base)));
   EXPECT_EQ(parameter_count(*make_encoder(tied)), slots + layer);
   // The last layer hands on no Z and so has no norm for it.
@@ -213,10 +213,10 @@ TEST(EncoderParameters, HaveNoSlotsWhereTheAttentionTakesNone) {
 }
 
 TEST(EncoderModes, DropOutInTrainingAndNotInEvaluation) {
-  auto layer = EncoderLayerOptions(kWidth, 2, 12).dropout(0.3).activation_dropout(0.3);
+  auto layer = EncoderLayerOptions(kLayerWidth, 2, 12).dropout(0.3).activation_dropout(0.3);
   layer.attention_options().dropout(0.3).z_dropout(0.3);
   Encoder encoder(EncoderOptions(layer, 2));
-  const at::Tensor x = torch::randn({2, 9, kWidth});
+  const at::Tensor x = torch::randn({2, 9, kLayerWidth});
   torch::manual_seed(1);
   const at::Tensor first = encoder(x);
   EXPECT_FALSE(at::equal(encoder(x), first));
@@ -228,8 +228,8 @@ TEST(EncoderModes, DropOutInTrainingAndNotInEvaluation) {
 
 TEST(TokenNormTest, OfABatchIsBatchNormOnThePackedRows) {
   const PackedBatch batch({7, 0, 12, 1});
-  TokenNorm norm(TokenNormOptions(kWidth).kind(NormKind::batch));
-  torch::nn::BatchNorm1d expected{torch::nn::BatchNorm1dOptions(kWidth)};
+  TokenNorm norm(TokenNormOptions(kLayerWidth).kind(NormKind::batch));
+  torch::nn::BatchNorm1d expected{torch::nn::BatchNorm1dOptions(kLayerWidth)};
   norm->to(at::kDouble);
   expected->to(at::kDouble);
   Random random(11);
@@ -241,9 +241,9 @@ TEST(TokenNormTest, OfABatchIsBatchNormOnThePackedRows) {
   }
   const Sequences sequences = padded_sequences(batch, 15);
   for (int step = 0; step < 3; ++step) {
-    const at::Tensor x = random.leaf({batch.rows, kWidth}, 2.0);
-    const at::Tensor rows = padded(x, batch, 15, kNaN).view({-1, kWidth});
-    const at::Tensor y = unpadded(norm(rows, sequences.row_mask()).view({4, 15, kWidth}), batch);
+    const at::Tensor x = random.leaf({batch.rows, kLayerWidth}, 2.0);
+    const at::Tensor rows = padded(x, batch, 15, kNaN).view({-1, kLayerWidth});
+    const at::Tensor y = unpadded(norm(rows, sequences.row_mask()).view({4, 15, kLayerWidth}), batch);
     const at::Tensor y_expected = expected(x);
     EXPECT_TRUE(close(y, y_expected));
     norm->zero_grad();
@@ -259,15 +259,15 @@ TEST(TokenNormTest, OfABatchIsBatchNormOnThePackedRows) {
   EXPECT_TRUE(close(norm->running_var, expected->running_var));
   norm->eval();
   expected->eval();
-  const at::Tensor x = random.normal({batch.rows, kWidth});
+  const at::Tensor x = random.normal({batch.rows, kLayerWidth});
   EXPECT_TRUE(close(norm(x), expected(x)));
 }
 
 TEST(TokenNormTest, OfABatchWithoutTokensKeepsItsStatistics) {
-  TokenNorm norm(TokenNormOptions(kWidth).kind(NormKind::batch));
-  norm(at::full({3, kWidth}, kNaN, at::kFloat), at::zeros({3}, at::kBool));
-  EXPECT_TRUE(identical(norm->running_mean, at::zeros({kWidth})));
-  EXPECT_TRUE(identical(norm->running_var, at::ones({kWidth})));
+  TokenNorm norm(TokenNormOptions(kLayerWidth).kind(NormKind::batch));
+  norm(at::full({3, kLayerWidth}, kNaN, at::kFloat), at::zeros({3}, at::kBool));
+  EXPECT_TRUE(identical(norm->running_mean, at::zeros({kLayerWidth})));
+  EXPECT_TRUE(identical(norm->running_var, at::ones({kLayerWidth})));
 }
 
 TEST(MakeAttention, NamesTheMethodsItKnows) {

@@ -28,10 +28,6 @@ class Gradients : public ::testing::TestWithParam<LayerCase> {
   }
 };
 
-at::Tensor finite_part(const at::Tensor& lse) {
-  return lse.masked_fill(lse.isinf(), 0.0);
-}
-
 TEST_P(Gradients, OfCompress) {
   const AttentionInputs given(layer, core_kinds()[0], kLengths, 51);
   std::vector<Named> inputs = {{"x", given.x}, {"shared", given.rows.shared}};

@@ -10,18 +10,18 @@
 namespace dba::test {
 namespace {
 
-constexpr uint64_t kSeed = 1234;
+constexpr uint64_t kPaperSeed = 1234;
 
-struct Expected {
+struct PaperExpected {
   at::Tensor y, c;
   std::vector<PaperResult> parts;
 };
 
-Expected transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z, const DBAttention& module,
+PaperExpected paper_transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z, const DBAttention& module,
                      const ops::Dropout& dropout) {
   const DBAttentionOptions& options = module->options;
   const PaperWeights weights = paper_weights(*module);
-  Expected expected;
+  PaperExpected expected;
   std::vector<at::Tensor> y, c;
   for (int64_t b = 0; b < batch.count(); ++b) {
     const at::Tensor tokens = batch.rows_of(x, b);
@@ -70,9 +70,9 @@ TEST_P(PaperForm, EqualsTheEquationsInBothOrders) {
       SCOPED_TRACE(compress_width ? "with R" : "R = I");
       DBAttention module = make_module(options().order(order).compress_width(compress_width), random);
       EXPECT_EQ(module->r.defined(), compress_width);
-      const ops::Dropout dropout = key_of_seed(layer.dropout, kSeed);
+      const ops::Dropout dropout = key_of_seed(layer.dropout, kPaperSeed);
       const AttentionOutput output = module->forward(x, batch.sequences, z);
-      const Expected expected = transcribed(x, batch, z, module, dropout);
+      const PaperExpected expected = paper_transcribed(x, batch, z, module, dropout);
       expect_same_function({{"y", output.y}, {"z", output.z}}, {expected.y, expected.c},
                            with_parameters({{"x", x}, {"z", z}}, *module));
     }
@@ -85,7 +85,7 @@ TEST_P(PaperForm, ShowsItsWeightsAndDropsNothingInEvaluation) {
     DBAttention module = make_module(options().order(order), random);
     module->eval();
     const AttentionOutput output = module->forward(x, batch.sequences, z, /*need_weights=*/true);
-    const Expected expected = transcribed(x, batch, z, module, {});
+    const PaperExpected expected = paper_transcribed(x, batch, z, module, {});
     EXPECT_TRUE(close(output.y, expected.y));
     EXPECT_TRUE(close(output.z, expected.c));
     ASSERT_TRUE(output.weights.has_value());
@@ -146,7 +146,7 @@ TEST(PaperFormModule, HandsOnSlotsAsAsked) {
   DBAttention residual(options(ZUpdate::residual_norm));
   residual->to(at::kDouble);
   random.fill(*residual);
-  const Expected expected = transcribed(x, batch, z, residual, {});
+  const PaperExpected expected = paper_transcribed(x, batch, z, residual, {});
   const AttentionOutput output = residual->forward(x, batch.sequences, z);
   expect_same_function(
       {{"y", output.y}, {"z", output.z}},
@@ -162,7 +162,7 @@ TEST(PaperFormModule, HandsOnSlotsAsAsked) {
   random.fill(*own);
   EXPECT_FALSE(own->takes_slots());
   const AttentionOutput alone = own->forward(x, batch.sequences);
-  expect_same_function({{"y", alone.y}}, {transcribed(x, batch, own->slots->z, own, {}).y},
+  expect_same_function({{"y", alone.y}}, {paper_transcribed(x, batch, own->slots->z, own, {}).y},
                        with_parameters({{"x", x}}, *own));
 }
 
@@ -205,7 +205,7 @@ TEST(PaperFormModule, StreamsALongSequence) {
   const at::Tensor x = random.leaf({batch.rows, 8}), z = random.leaf({4, 8});
   DBAttention module = make_module(DBAttentionOptions(8, 2).d_p(4).d_in(4), random);
   const AttentionOutput output = module->forward(x, batch.sequences, z);
-  const Expected expected = transcribed(x, batch, z, module, {});
+  const PaperExpected expected = paper_transcribed(x, batch, z, module, {});
   expect_same_function({{"y", output.y}, {"z", output.z}}, {expected.y, expected.c},
                        with_parameters({{"x", x}, {"z", z}}, *module));
 }

@@ -12,17 +12,17 @@
 namespace dba::test {
 namespace {
 
-constexpr uint64_t kSeed = 4321;
+constexpr uint64_t kReleasedSeed = 4321;
 
-struct Expected {
+struct ReleasedExpected {
   at::Tensor y, c;
   std::vector<ReleasedResult> parts;
 };
 
-Expected transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z, const DBAttention& module,
+ReleasedExpected released_transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z, const DBAttention& module,
                      const ops::Dropout& dropout) {
   const int64_t heads = module->options.heads();
-  Expected expected;
+  ReleasedExpected expected;
   std::vector<at::Tensor> y, c;
   for (int64_t b = 0; b < batch.count(); ++b) {
     const at::Tensor tokens = batch.rows_of(x, b);
@@ -66,9 +66,9 @@ TEST_P(ReleasedForm, EqualsTheEquationsInBothOrders) {
     SCOPED_TRACE(order == Order::two_pass ? "two_pass" : "direct");
     DBAttention module = make_module(order, ZUpdate::replace);
     EXPECT_EQ(module->head_width(), layer.head_width());
-    const ops::Dropout dropout = key_of_seed(layer.dropout, kSeed);
+    const ops::Dropout dropout = key_of_seed(layer.dropout, kReleasedSeed);
     const AttentionOutput output = module->forward(x, batch.sequences, z);
-    const Expected expected = transcribed(x, batch, z, module, dropout);
+    const ReleasedExpected expected = released_transcribed(x, batch, z, module, dropout);
     expect_same_function({{"y", output.y}, {"z", output.z}}, {expected.y, expected.c},
                          with_parameters({{"x", x}, {"z", z}}, *module));
   }
@@ -80,7 +80,7 @@ TEST_P(ReleasedForm, ShowsItsWeights) {
     DBAttention module = make_module(order, ZUpdate::replace);
     module->eval();
     const AttentionOutput output = module->forward(x, batch.sequences, z, /*need_weights=*/true);
-    const Expected expected = transcribed(x, batch, z, module, {});
+    const ReleasedExpected expected = released_transcribed(x, batch, z, module, {});
     EXPECT_TRUE(close(output.y, expected.y));
     ASSERT_TRUE(output.weights.has_value());
     for (int64_t b = 0; b < batch.count(); ++b) {
@@ -108,8 +108,8 @@ TEST(ReleasedFormModule, TwoLayersHandTheCompressedSequenceOn) {
   DBAttention first = make(), second = make();
   const AttentionOutput one = first->forward(x, batch.sequences, z);
   const AttentionOutput two = second->forward(one.y, batch.sequences, one.z);
-  const Expected expected_one = transcribed(x, batch, z, first, {});
-  const Expected expected_two = transcribed(expected_one.y, batch, expected_one.c, second, {});
+  const ReleasedExpected expected_one = released_transcribed(x, batch, z, first, {});
+  const ReleasedExpected expected_two = released_transcribed(expected_one.y, batch, expected_one.c, second, {});
   expect_same_function({{"y", two.y}, {"z", two.z}}, {expected_two.y, expected_two.c},
                        with_parameters(with_parameters({{"x", x}, {"z", z}}, *first), *second));
 }
@@ -121,7 +121,7 @@ TEST(ReleasedFormModule, ResidualSlotsAreNormalised) {
   DBAttention module(DBAttentionOptions(12, 3).d_p(5).d_in(6).form(Form::released));
   module->to(at::kDouble);
   random.fill(*module);
-  const Expected expected = transcribed(x, batch, z, module, {});
+  const ReleasedExpected expected = released_transcribed(x, batch, z, module, {});
   const AttentionOutput output = module->forward(x, batch.sequences, z);
   expect_same_function({{"z", output.z}},
                        {layer_norm_as_defined(z + expected.c, module->z_norm->weight, module->z_norm->bias)},

@@ -18,13 +18,13 @@ class ResidualNormOnGpu : public ::testing::TestWithParam<ResidualForm> {
   const BackendGuard guard{Backend::fused};
 };
 
-const std::vector<std::pair<at::ScalarType, at::ScalarType>> kTypes = {
+const std::vector<std::pair<at::ScalarType, at::ScalarType>> kResidualTypes = {
     {at::kDouble, at::kDouble},     {at::kFloat, at::kFloat}, {at::kHalf, at::kHalf},
     {at::kBFloat16, at::kBFloat16}, {at::kFloat, at::kHalf},  {at::kFloat, at::kBFloat16}};
 
 /// Widths of one thread, of part of a warp, of a warp, of several warps, of the widest row; odd ones between.
 TEST_P(ResidualNormOnGpu, ErrsAtMostTwiceAsMuchAsPlainPyTorchForAnyShape) {
-  for (const auto& [residual, branch] : kTypes)
+  for (const auto& [residual, branch] : kResidualTypes)
     for (const int64_t d : {3, 7, 8, 40, 100, 256, 257, 768, 1024})
       for (const int64_t rows : {0, 1, 5, 301})
         for (const double p : {0.0, 0.3}) {

@@ -12,10 +12,6 @@
 namespace dba::test {
 namespace {
 
-at::Tensor longs(const std::vector<int64_t>& values) {
-  return at::tensor(values, at::kLong);
-}
-
 at::Tensor padded_from(const at::Tensor& x, const PackedBatch& batch, int64_t length, double fill) {
   at::Tensor padded = at::full({batch.count(), length, x.size(1)}, fill, x.options());
   for (int64_t b = 0; b < batch.count(); ++b)

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -33,5 +37,18 @@ class ScratchFolder {
  private:
   std::filesystem::path path_;
 };
+
+inline void make_folder(const std::filesystem::path& folder) {
+  ASSERT_TRUE(std::filesystem::create_directory(folder)) << folder;
+}
+
+inline void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 }  // namespace dba::bytes

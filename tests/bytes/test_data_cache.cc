@@ -21,22 +21,15 @@
 namespace dba::data {
 namespace {
 
+using bytes::contents;
 using bytes::FormatError;
 using bytes::ScratchFolder;
+using bytes::write;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
-
-void write(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 Encoding learn(const std::string& text, const TokeniserOptions& options) {
   return learn_encoding(*read_text("jsonl", text), options);

@@ -24,11 +24,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
 
-void expect_refused(const std::string& format, const std::string& text, const std::string& reason,
-                    const ReaderOptions& options = {}) {
-  EXPECT_THAT([&] { read_all(format, text, options); }, ThrowsMessage<FormatError>(HasSubstr(reason))) << text;
-}
-
 TEST(Jsonl, EveryContentIsRead) {
   const auto text = read_all("jsonl", R"({"text": "a\tbé\u00e9\ud83d\ude00", "label": "x"})");
   ASSERT_EQ(text.size(), 1u);

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -17,17 +16,13 @@
 namespace dba::data {
 namespace {
 
+using bytes::contents;
 using bytes::FormatError;
 using bytes::ScratchFolder;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 constexpr std::array kFiles = {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"};
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 ListOpsOptions small_set() {
   ListOpsOptions options;

@@ -25,11 +25,6 @@ const std::string kHeader =
     "@seriesLength 3\n@classLabel true up down\n@data\n";
 const std::string kOne = "@univariate true\n@classLabel true a b\n@data\n";
 
-void expect_refused(const std::string& format, const std::string& text, const std::string& reason,
-                    const ReaderOptions& options = {}) {
-  EXPECT_THAT([&] { read_all(format, text, options); }, ThrowsMessage<FormatError>(HasSubstr(reason))) << text;
-}
-
 std::vector<Example> read_ts(const std::string& text, LabelUse labels = LabelUse::required) {
   ReaderOptions options;
   options.labels = labels;

@@ -28,6 +28,11 @@ inline constexpr double kExact = 1e-12;
 ::testing::AssertionResult identical(const at::Tensor& actual, const at::Tensor& expected);
 ::testing::AssertionResult all_finite(const at::Tensor& t);
 
+/// The logarithms of sums, 0 in the place of those of no terms.
+inline at::Tensor finite_part(const at::Tensor& lse) {
+  return lse.masked_fill(lse.isinf(), 0.0);
+}
+
 /// Every parameter of the module, after the tensors in front.
 std::vector<Named> with_parameters(std::vector<Named> inputs, const torch::nn::Module& module);
 
