@@ -3,39 +3,21 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "bench/efficiency.h"
 #include "bench/measure.h"
-#include "bench/report.h"
-#include "bench/split_methods.h"
 #include "dba/nn/make_attention.h"
 #include "dba/zoo.h"
+#include "support/bench_figures.h"
 
 namespace dba::bench {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr double kMegabyte = 1 << 20;
-
-Settings small(const std::vector<std::string>& methods) {
-  Settings settings;
-  for (const auto& name : methods) {
-    settings.methods.push_back(parse_method(name));
-  }
-  settings.baselines = {methods.front()};
-  settings.sizes = {.d = 16, .heads = 2, .d_p = 4, .d_in = 8, .d_ffn = 32, .depth = 2};
-  settings.cases = {{24, 2, Precision::float32, 1}};
-  settings.repeats = 3;
-  settings.seconds = 0.0;
-  return settings;
-}
 
 enum class Fault { value, gradient, gradient_from_nothing };
 
@@ -83,108 +65,6 @@ const bool kRegistered = [] {
   add("crooked_zero", Fault::gradient_from_nothing);
   return true;
 }();
-
-Result timed(const std::string& method, double median, int64_t length = 64) {
-  Result result;
-  result.method = method;
-  result.one = {length, 2, Precision::float32, 1};
-  result.seconds = {median / 2, median, median * 2};
-  result.samples = 3;
-  result.clock = "clock";
-  result.verdict.right = true;
-  result.verdict.length = length;
-  return result;
-}
-
-TEST(BenchMethods, NamesAndVariantsAreUnderstood) {
-  const auto method = parse_method("dba:released:linear:direct:reference");
-  EXPECT_EQ(method.attention, "dba");
-  EXPECT_EQ(method.form, Form::released);
-  EXPECT_EQ(method.normalise, Normalise::linear);
-  EXPECT_EQ(method.order, Order::direct);
-  EXPECT_EQ(method.backend, Backend::reference);
-  EXPECT_EQ(parse_method("softmax:cudnn").sdpa, Sdpa::cudnn);
-  EXPECT_EQ(parse_method("dba").backend, Backend::automatic);
-  EXPECT_EQ(truth_of(method).order, Order::two_pass);
-  EXPECT_EQ(truth_of(parse_method("dba:fused")).backend, Backend::reference);
-}
-
-TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
-  const auto message_of = [](const auto& action) -> std::string {
-    try {
-      action();
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_THAT(message_of([] { parse_method("shortformer"); }), HasSubstr("\"shortformer\"; choose from"));
-  EXPECT_THAT(message_of([] { parse_method(""); }), HasSubstr("softmax"));
-  EXPECT_THAT(message_of([] { parse_method("dba:flash"); }), HasSubstr("released"));
-  EXPECT_THAT(message_of([] { parse_method("softmax:released"); }), HasSubstr("cudnn"));
-  EXPECT_THAT(message_of([] { parse_precision("float8"); }), HasSubstr("bfloat16"));
-}
-
-TEST(BenchMethods, OptionsStandInBracketsBehindTheName) {
-  EXPECT_THAT(split_methods("performer(features=8, kernel=relu), dba:released,softmax"),
-              ElementsAre("performer(features=8, kernel=relu)", "dba:released", "softmax"));
-  const auto method = parse_method("linformer(k=8, share=none):reference");
-  EXPECT_EQ(method.attention, "linformer");
-  EXPECT_EQ(method.options, "k=8, share=none");
-  EXPECT_EQ(method.backend, Backend::reference);
-  EXPECT_EQ(attention_text(method, 100), "linformer(k=8, share=none, max_length=100)");
-  EXPECT_EQ(attention_text(parse_method("linformer(max_length=9)"), 100), "linformer(max_length=9)");
-  EXPECT_EQ(attention_text(parse_method("local"), 100), "local");
-  const auto refused = [](const char* name, const char* sentence) {
-    try {
-      parse_method(name);
-      ADD_FAILURE() << name;
-    } catch (const std::invalid_argument& error) {
-      EXPECT_THAT(error.what(), HasSubstr(sentence));
-    }
-  };
-  refused("performer(feature=8)", "the nearest known one is \"features\"");
-  refused("performer(features=0)", "integer of 1 or more");
-  refused("performer(features=8", "in brackets");
-  refused("dba(d_p=8)", "no options of its own");
-}
-
-TEST(BenchMethods, ScopeChoosesTheBackEndAndGivesItBack) {
-  auto& context = at::globalContext();
-  const bool flash = context.userEnabledFlashSDP();
-  {
-    const MethodScope scope(parse_method("softmax:math"));
-    EXPECT_TRUE(context.userEnabledMathSDP());
-    EXPECT_FALSE(context.userEnabledFlashSDP());
-  }
-  EXPECT_EQ(context.userEnabledFlashSDP(), flash);
-  {
-    const MethodScope scope(parse_method("dba:reference"));
-    EXPECT_EQ(backend(), Backend::reference);
-  }
-  EXPECT_EQ(backend(), Backend::automatic);
-}
-
-TEST(BenchFigures, QuartilesLieBetweenTheSamples) {
-  const auto five = quartiles_of({5, 1, 4, 2, 3});
-  EXPECT_DOUBLE_EQ(five.low, 2);
-  EXPECT_DOUBLE_EQ(five.median, 3);
-  EXPECT_DOUBLE_EQ(five.high, 4);
-  const auto two = quartiles_of({1, 3});
-  EXPECT_DOUBLE_EQ(two.low, 1.5);
-  EXPECT_DOUBLE_EQ(two.median, 2);
-  EXPECT_DOUBLE_EQ(quartiles_of({7}).high, 7);
-  EXPECT_TRUE(std::isnan(quartiles_of({}).median));
-}
-
-TEST(BenchFigures, RatiosAreTakenAtTheSameCaseOnly) {
-  std::vector<Result> results = {timed("softmax", 0.6, 64), timed("dba", 0.2, 64), timed("dba", 0.1, 128)};
-  add_ratios(results, {"softmax", "nobody"});
-  EXPECT_DOUBLE_EQ(results[0].ratios[0], 1);
-  EXPECT_DOUBLE_EQ(results[1].ratios[0], 0.6 / 0.2);
-  EXPECT_TRUE(std::isnan(results[2].ratios[0]));
-  EXPECT_TRUE(std::isnan(results[1].ratios[1]));
-}
 
 TEST(BenchCounts, OperationsAreThoseOfTheProducts) {
   const Sizes sizes{.d = 256, .heads = 4, .d_p = 16, .d_in = 24};
@@ -420,92 +300,6 @@ TEST(BenchMeasure, StoppedRunKeepsWhatItHas) {
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[1].status, Status::ok);
   EXPECT_GT(results[1].ratios.at(0), 0);
-}
-
-Report sample_report() {
-  Report report;
-  report.machine = {{"CPU", "a, \"quoted\" name"}};
-  report.settings = small({"softmax", "dba"});
-  report.results = {timed("softmax", 0.6, 16384), timed("dba", 0.2, 16384), timed("dba", 0.1, 64)};
-  report.results[2].status = Status::failed;
-  report.results[2].reason = "no kernel, \"none\"";
-  report.results[2].seconds = {};
-  report.results[2].verdict = {};
-  report.results[1].memory = {2'000'000, -1};
-  report.results[1].verdict.length = 4096;
-  add_ratios(report.results, report.settings.baselines);
-  return report;
-}
-
-TEST(BenchReport, TextHasAHeaderATableAndReasons) {
-  auto report = sample_report();
-  const auto text = to_text(report);
-  EXPECT_THAT(text, HasSubstr("CPU       a, \"quoted\" name"));
-  EXPECT_THAT(text, HasSubstr("vs softmax"));
-  EXPECT_THAT(text, HasSubstr("16,384"));
-  EXPECT_THAT(text, HasSubstr("200.0"));
-  EXPECT_THAT(text, HasSubstr("3.00x"));
-  EXPECT_THAT(text, HasSubstr("dba at n = 64 failed: no kernel"));
-  EXPECT_THAT(text, HasSubstr("dba at n = 16,384 was checked at n = 4,096"));
-  EXPECT_THAT(text, Not(HasSubstr("nan")));
-  EXPECT_THAT(text, Not(HasSubstr("stopped before the end")));
-  report.complete = false;
-  EXPECT_THAT(to_text(report), HasSubstr("stopped before the end"));
-}
-
-/// Fields of a line, quotes undone.
-std::vector<std::string> csv_fields(const std::string& line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      fields.back() += line[i++];
-    } else if (line[i] == '"') {
-      quoted = !quoted;
-    } else if (line[i] == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += line[i];
-    }
-  }
-  return fields;
-}
-
-TEST(BenchReport, CsvHasALinePerFigureAndQuotesWhatNeedsIt) {
-  std::istringstream stream(to_csv(sample_report()));
-  std::vector<std::vector<std::string>> lines;
-  for (std::string line; std::getline(stream, line);) {
-    lines.push_back(csv_fields(line));
-  }
-  ASSERT_EQ(lines.size(), 4u);
-  EXPECT_THAT(std::set<size_t>({lines[0].size(), lines[1].size(), lines[2].size(), lines[3].size()}),
-              ElementsAre(lines[0].size()));
-  const auto column = [&](const char* name) {
-    return static_cast<size_t>(std::find(lines[0].begin(), lines[0].end(), name) - lines[0].begin());
-  };
-  EXPECT_EQ(lines[2].at(column("median_ms")), "200");
-  EXPECT_EQ(lines[2].at(column("peak_bytes")), "2000000");
-  EXPECT_EQ(lines[2].at(column("peak_resident_bytes")), "");
-  EXPECT_EQ(lines[2].at(column("times_faster_than_softmax")), "3");
-  EXPECT_EQ(lines[3].at(column("median_ms")), "");
-  EXPECT_EQ(lines[3].at(column("output_error")), "");
-  EXPECT_EQ(lines[3].at(column("reason")), "no kernel, \"none\"");
-}
-
-TEST(BenchReport, JsonHoldsSettingsAndFiguresAndNoNan) {
-  const auto json = nlohmann::json::parse(to_json(sample_report()));
-  EXPECT_EQ(json.at("dba_bench"), 1);
-  EXPECT_EQ(json.at("kind"), "layer");
-  EXPECT_EQ(json.at("complete"), true);
-  EXPECT_EQ(json.at("settings").at("d_p"), 4);
-  EXPECT_EQ(json.at("settings").at("methods").size(), 2u);
-  const auto& results = json.at("results");
-  EXPECT_NEAR(results[1].at("median_ms").get<double>(), 200, 1e-9);
-  EXPECT_NEAR(results[1].at("times_faster_than").at("softmax").get<double>(), 3, 1e-9);
-  EXPECT_TRUE(results[1].at("reason").is_null());
-  EXPECT_TRUE(results[2].at("median_ms").is_null());
-  EXPECT_TRUE(results[2].at("times_faster_than").at("softmax").is_null());
-  EXPECT_EQ(results[2].at("status"), "failed");
 }
 
 }  // namespace

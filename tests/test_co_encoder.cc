@@ -42,7 +42,8 @@ std::vector<CoCase> co_cases() {
 
 CoEncoder make_co_encoder(const CoCase& c) {
   const auto attention = DBAttentionOptions(kStreamWidth, kHeads).d_p(kSlots).d_in(6).form(c.form);
-  const auto layer = EncoderLayerOptions(kStreamWidth, kHeads, 12).attention_options(attention).norm_first(c.norm_first);
+  const auto layer =
+      EncoderLayerOptions(kStreamWidth, kHeads, 12).attention_options(attention).norm_first(c.norm_first);
   CoEncoder co_encoder(CoEncoderOptions(layer, c.depth));
   co_encoder->to(at::kDouble);
   Random(21).fill(*co_encoder);

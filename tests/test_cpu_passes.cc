@@ -402,5 +402,35 @@ TEST(CpuWorkPlan, CoversEveryTokenOnceAndKeepsFewSums) {
   }
 }
 
+/// Tokens of the units that one of two threads gets, as at::parallel_for hands them out.
+int64_t tokens_of_first_thread(const ops::cpu::WorkPlan& plan) {
+  int64_t tokens = 0;
+  const auto end = plan.first_segment[static_cast<size_t>((plan.units() + 1) / 2)];
+  for (int64_t i = 0; i < end; ++i) {
+    tokens += plan.segments[static_cast<size_t>(i)].tokens;
+  }
+  return tokens;
+}
+
+TEST(CpuWorkPlan, FindsTheSameWorkForTwoThreads) {
+  for (const auto& [count, length] : {std::pair<size_t, int64_t>{60, 40},
+                                      {12, 160},
+                                      {8, 256},
+                                      {3, 700},
+                                      {1, 1000},
+                                      {2, 1000},
+                                      {1, 2200},
+                                      {64, 128},
+                                      {8, 1024},
+                                      {2, 4096},
+                                      {1, 16384}}) {
+    SCOPED_TRACE(std::to_string(count) + " sequences of " + std::to_string(length));
+    const PackedBatch batch(std::vector<int64_t>(count, length));
+    const ops::cpu::WorkPlan plan(batch.sequences.begin, batch.sequences.end, 0);
+    EXPECT_GE(plan.units(), 2);
+    EXPECT_NEAR(static_cast<double>(tokens_of_first_thread(plan)) / static_cast<double>(batch.rows), 0.5, 0.06);
+  }
+}
+
 }  // namespace
 }  // namespace dba::test

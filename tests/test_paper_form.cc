@@ -17,8 +17,8 @@ struct PaperExpected {
   std::vector<PaperResult> parts;
 };
 
-PaperExpected paper_transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z, const DBAttention& module,
-                     const ops::Dropout& dropout) {
+PaperExpected paper_transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z,
+                                const DBAttention& module, const ops::Dropout& dropout) {
   const DBAttentionOptions& options = module->options;
   const PaperWeights weights = paper_weights(*module);
   PaperExpected expected;

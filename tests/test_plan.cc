@@ -206,6 +206,20 @@ TEST(CostModel, GrowsWithEverySize) {
   }
 }
 
+TEST(CostModel, KnowsWhenAThreadHasNothingToDo) {
+  Shape shape = text_shape();
+  const auto work = [&](int64_t sequences, int64_t length, int64_t threads) {
+    shape.batch = sequences;
+    shape.longest = length;
+    shape.tokens = sequences * length;
+    shape.threads = threads;
+    return cost_of(shape, Candidate::fused).tally[static_cast<std::size_t>(plan::Engine::passes)][0];
+  };
+  EXPECT_DOUBLE_EQ(work(1, 72, 2), 2 * work(1, 72, 1));
+  EXPECT_DOUBLE_EQ(work(64, 128, 2), work(64, 128, 1));
+  EXPECT_DOUBLE_EQ(work(1, 16384, 2), work(1, 16384, 1));
+}
+
 /// By count, projecting first pays where d_p (H − 1) > d/2.
 TEST(CostModel, ProjectingFirstSavesOperationsWhereHeadsAndSlotsAreMany) {
   Shape shape = text_shape();

@@ -19,8 +19,8 @@ struct ReleasedExpected {
   std::vector<ReleasedResult> parts;
 };
 
-ReleasedExpected released_transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z, const DBAttention& module,
-                     const ops::Dropout& dropout) {
+ReleasedExpected released_transcribed(const at::Tensor& x, const PackedBatch& batch, const at::Tensor& z,
+                                      const DBAttention& module, const ops::Dropout& dropout) {
   const int64_t heads = module->options.heads();
   ReleasedExpected expected;
   std::vector<at::Tensor> y, c;

@@ -68,7 +68,7 @@ Calibration calibrate(const std::vector<Shape>& shapes,
       throw std::runtime_error("plan: stopped before the calibration was done; the old constants stay");
     }
     for (const auto& [candidate, figure] : figures.candidates) {
-      add(plan.of(candidate).cost, figure, static_cast<int64_t>(i));
+      add(cost_of(shape, candidate), figure, static_cast<int64_t>(i));
     }
     add(softmax_cost(shape), figures.softmax, /*rivals=*/-1);
     progress(i + 1, shapes.size());

@@ -74,6 +74,12 @@ std::string reason_of(const Plan& plan) {
   return text;
 }
 
+/// The shape as the constants see it: those that nobody measured here are of two threads.
+Shape counted(Shape shape, const Constants& constants) {
+  shape.threads = constants.calibrated ? shape.threads : kDefaultThreads;
+  return shape;
+}
+
 /// The two passes as the backend gives them.
 Candidate two_passes(const Plan& plan) {
   return plan.of(Candidate::fused).obstacle.empty() ? Candidate::fused : Candidate::reference;
@@ -84,7 +90,7 @@ Candidate two_passes(const Plan& plan) {
 Plan make_plan(const Shape& shape, const Constants& constants) {
   Plan plan;
   for (const auto candidate : kCandidates) {
-    const auto cost = cost_of(shape, candidate);
+    const auto cost = cost_of(counted(shape, constants), candidate);
     plan.estimates.push_back({candidate, obstacle_of(shape, candidate), cost, constants.time_of(cost.tally)});
   }
   plan.choice = two_passes(plan);
@@ -102,7 +108,8 @@ Plan make_plan(const Shape& shape, const Constants& constants) {
 Order choose_order(const Shape& shape) {
   const auto& constants = constants_for(shape.device, shape.autocast ? at::kBFloat16 : shape.dtype);
   const bool fused = obstacle_of(shape, Candidate::fused).empty();
-  const auto seconds = [&](Candidate candidate) { return constants.time_of(cost_of(shape, candidate).tally); };
+  const auto as_counted = counted(shape, constants);
+  const auto seconds = [&](Candidate candidate) { return constants.time_of(cost_of(as_counted, candidate).tally); };
   auto order = Order::two_pass;
   double least = kWorthwhile * seconds(fused ? Candidate::fused : Candidate::reference);
   for (const auto candidate : {Candidate::projected, Candidate::direct}) {

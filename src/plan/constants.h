@@ -42,7 +42,10 @@ struct Constants {
   double time_of(const Tally& counts) const;
 };
 
-/// Sane figures for a machine that nobody has measured: two or so CPU cores with AVX-512, one H200.
+/// Of a CPU, in the default constants.
+inline constexpr int64_t kDefaultThreads = 2;
+
+/// Sane figures for a machine that nobody has measured: two CPU cores with AVX-512, one H200.
 Constants default_constants(at::DeviceType device, at::ScalarType dtype);
 
 /// Those of the calibration file where it has some, else the defaults. The file is read once, at the first call; one

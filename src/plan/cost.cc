@@ -84,6 +84,7 @@ Cost reference(const Numbers& s) {
   const double restore = tokens * s.d * s.slots * 2;
   account.products(Engine::plain, compress + restore + middle, compress + restore + middle);
   account.at(Engine::plain, kExponentials) += tokens * (2 * s.rows + s.slots);
+  account.weights(core_weights(s));
   account.at(Engine::plain, kCalls) += 90 + 30 * compress_tiles + 16 * restore_tiles;
   account.at(Engine::plain, kSequences) += s.B;
   account.traffic(Engine::plain, tokens * s.wide * (10 * s.rows + 6 * s.slots + 10 * s.d) + 2 * summaries(s));

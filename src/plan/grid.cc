@@ -11,8 +11,7 @@ std::vector<Shape> grid_shapes(at::DeviceType device, at::ScalarType dtype) {
     int64_t d, heads, d_p, d_in;
     Form form = Form::paper;
   };
-  // Heads and slots few and many, tokens narrow and wide. Neither the constants were fitted to these shapes nor the
-  // model tuned on them.
+  // Heads and slots few and many, tokens narrow and wide. The constants are not fitted to these shapes.
   constexpr Sizes kSizes[] = {{256, 8, 16, 32}, {512, 4, 16, 24},
                               {64, 4, 8, 16},   {192, 6, 32, 48},
                               {128, 2, 16, 24}, {64, 8, 32, 24, Form::released},

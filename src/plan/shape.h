@@ -28,7 +28,7 @@ struct Shape {
   bool autocast = false;
   bool training = false;  ///< forward and backward
   double dropout = 0.0;
-  int64_t threads = 2;  ///< of a CPU
+  int64_t threads = 2;  ///< of a CPU, which the constants were measured with
 
   /// The longest sequence, or the mean where it is not known.
   int64_t length() const;

@@ -1,5 +1,6 @@
 #include "zoo/blocks.h"
 
+#include <ATen/ExpandUtils.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 Tensor fused(const Tensor& queries, const std::vector<Seen>& seen, double dropout) {
   const auto batch = queries.size(0), count = queries.size(2);
   const auto by_block = [&](const Tensor& blocks) { return blocks.expand({-1, -1, count, -1, -1}).transpose(1, 2); };
-  const auto joined = [&](Tensor Seen::*of) {
+  const auto all = [&](Tensor Seen::*of) {
     std::vector<Tensor> parts;
     for (const auto& part : seen) {
       parts.push_back(by_block(part.*of));
@@ -38,9 +39,29 @@ Tensor fused(const Tensor& queries, const std::vector<Seen>& seen, double dropou
     return (parts.size() == 1 ? parts[0] : torch::cat(parts, 3)).flatten(0, 1);
   };
   const auto mixed =
-      at::scaled_dot_product_attention(by_block(queries).flatten(0, 1), joined(&Seen::keys), joined(&Seen::values),
+      at::scaled_dot_product_attention(by_block(queries).flatten(0, 1), all(&Seen::keys), all(&Seen::values),
                                        /*attn_mask=*/{}, dropout);
   return mixed.unflatten(0, {batch, count}).transpose(1, 2);
+}
+
+/// All that is seen as one part: shared keys and values once for every block.
+Seen joined(const std::vector<Seen>& seen, int64_t blocks) {
+  std::vector<Tensor> keys, values, masks;
+  std::vector<int64_t> spread(4, 1);
+  for (const auto& part : seen) {
+    keys.push_back(part.keys.expand({-1, -1, blocks, -1, -1}));
+    values.push_back(part.values.expand({-1, -1, blocks, -1, -1}));
+    if (part.mask.defined()) {
+      spread = at::infer_size(spread, part.mask.sizes().slice(0, 4));
+    }
+  }
+  spread.push_back(0);
+  for (const auto& part : seen) {
+    spread[4] = part.keys.size(3);
+    masks.push_back(part.mask.defined() ? part.mask.expand(spread)
+                                        : torch::ones(spread, part.keys.options().dtype(at::kBool)));
+  }
+  return {torch::cat(keys, 3), torch::cat(values, 3), torch::cat(masks, 4)};
 }
 
 }  // namespace
@@ -148,6 +169,10 @@ at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& see
   const bool everything = std::none_of(seen.begin(), seen.end(), [](const Seen& part) { return part.mask.defined(); });
   if (everything && (queries.is_cpu() || queries.size(0) * queries.size(2) <= kMostFused)) {
     return fused(queries, seen, dropout);
+  }
+  // Rows of keys are shorter than columns of scores: better joined before the product than behind it.
+  if (seen.size() > 1 && queries.size(4) <= queries.size(3)) {
+    return attend_blocks(queries, {joined(seen, queries.size(2))}, dropout);
   }
   const auto scaled = queries / std::sqrt(static_cast<double>(queries.size(-1)));
   std::vector<Tensor> scores;

@@ -39,6 +39,31 @@ struct Waved : torch::autograd::Function<Waved> {
   }
 };
 
+/// (first sine + second cosine)/weight of the halves of `both` (B, H, n, 2·w), waves (B, 1, n, 1), weight (B, H, n, 1)
+/// → (B, H, n, w), in memory as (B, n, H, w), where the next layer wants it.
+struct Unwaved : torch::autograd::Function<Unwaved> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& both, const Tensor& sine,
+                        const Tensor& cosine, const Tensor& weight) {
+    const auto halves = both.chunk(2, 3);
+    auto y = torch::empty({both.size(0), both.size(2), both.size(1), both.size(3) / 2}, both.options()).transpose(1, 2);
+    at::mul_out(y, halves[0], sine);
+    y.addcmul_(halves[1], cosine).div_(weight);
+    context->save_for_backward({sine, cosine, weight, y});
+    return y;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &sine = saved[0], &cosine = saved[1], &weight = saved[2], &y = saved[3];
+    const auto dy = gradients[0] / weight;
+    const auto both = torch::empty({y.size(0), y.size(1), y.size(2), 2 * y.size(3)}, y.options());
+    auto halves = both.chunk(2, 3);
+    at::mul_out(halves[0], dy, sine);
+    at::mul_out(halves[1], dy, cosine);
+    return {both, {}, {}, -(dy * y).sum(3, /*keepdim=*/true)};
+  }
+};
+
 class CosFormer : public ZooAttention {
  public:
   CosFormer(const DBAttentionOptions& options_, const OptionValues& values_)
@@ -65,11 +90,10 @@ class CosFormer : public ZooAttention {
     const auto f_k = Waved::apply(by_heads(k, heads), wave(at_k, 0).unsqueeze(1), wave(at_k, 1).unsqueeze(1));
     const auto sums = torch::matmul(f_k.transpose(2, 3), v);  // (B, H, 2·d_h, d_h)
     const auto beside = torch::cat(sums.chunk(2, 2), 3);      // (B, H, d_h, 2·d_h)
-    const auto mixed = torch::matmul(by_heads(q, heads), beside).chunk(2, 3);
-    const auto sum =
-        torch::addcmul(mixed[0] * wave(at_q, 0).unsqueeze(1), mixed[1], wave(at_q, 1).unsqueeze(1));  // (B, H, n, d_h)
+    const auto mixed = torch::matmul(by_heads(q, heads), beside);
     const auto weight = total.clamp_min(kLeastWeight).transpose(1, 2).unsqueeze(3);
-    return w_o->forward(asking.give_whole(sum / weight));
+    const auto y = Unwaved::apply(mixed, wave(at_q, 0).unsqueeze(1), wave(at_q, 1).unsqueeze(1), weight);
+    return w_o->forward(asking.give_whole(y));
   }
 };
 

@@ -123,6 +123,16 @@ def test_what_is_there_is_not_made_again_and_other_methods_are_made_on_request(w
     assert any(line.split() == ["listops-softmax-updates4-seed1", "to", "do"] for line in listed)
 
 
+def test_every_attention_of_the_zoo_is_a_method_under_the_same_recipe(whole):
+    members = subprocess.run([str(DBA), "zoo", "--json"], capture_output=True, text=True, check=True, timeout=60).stdout
+    names = [member["name"] for member in json.loads(members)["members"]]
+    listed = reproduce(whole, "--list", "--tasks", "text", "--methods", ",".join(names), "--updates", 4).stdout.split()
+    assert len(names) == 20 and all(f"text-{name}-updates4-seed1" in listed for name in names)
+    # One that must know the longest sequence has it from the data's limit.
+    reproduce(whole, "--tasks", "image", "--methods", "linformer", "--updates", 4)
+    assert result_of(whole, "image", "linformer")["config"]["data"]["max_length"] == 1024
+
+
 def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(whole, tmp_path):
     for folder in (tmp_path / "stopped", tmp_path / "undisturbed"):
         shutil.copytree(whole / "data" / "listops", folder / "data" / "listops")

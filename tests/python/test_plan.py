@@ -97,7 +97,7 @@ def test_broken_constants_are_refused_and_other_ones_are_used(tmp_path):
     report = json.loads(plan("--n", 64, "--json", file=file).stdout)
     assert report["constants"] == {"calibrated": True, "file": str(file)}
     assert report["choice"] in ("reference", "direct")
-    assert json.loads(plan("--n", 64, "--dtype", "float64", "--json", file=file).stdout)["choice"] == "fused"
+    assert json.loads(plan("--n", 4096, "--dtype", "float64", "--json", file=file).stdout)["choice"] == "fused"
 
 
 def test_help_has_examples():

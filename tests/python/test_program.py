@@ -134,6 +134,17 @@ def test_signal_finishes_the_update_saves_and_can_be_resumed(listops, tmp_path, 
     assert json.loads((run / "report.json").read_text())["updates"] == steps[-1] + 3
 
 
+def test_the_second_seed_of_a_process_finds_nothing_of_the_first(whole, listops, tmp_path):
+    own = json.loads((whole / "report.json").read_text())["seed"]
+    run = tmp_path / "mine"
+    dba(*train_arguments(listops, run, "train.updates=60"), "--seeds", f"{own + 1},{own}")
+    assert_same_run(tmp_path / f"mine-seed{own}", whole)
+    assert metrics(tmp_path / f"mine-seed{own + 1}") != metrics(whole)
+    assert not run.exists()
+    told = dba("train", "--resume", whole, "--seeds", "1", check=False)
+    assert told.returncode == 2 and "--seeds" in told.stderr
+
+
 def test_damaged_checkpoint_is_told_and_the_one_before_is_used(listops, tmp_path):
     run = tmp_path / "run"
     dba(*train_arguments(listops, run, "train.updates=30"))

@@ -84,6 +84,10 @@ class Random {
   at::Generator generator_;
 };
 
+inline at::Tensor longs(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+
 /// Packed sequences of the given lengths and the bounds of each.
 struct PackedBatch {
   std::vector<int64_t> lengths;

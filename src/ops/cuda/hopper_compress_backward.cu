@@ -13,7 +13,7 @@ struct Plan {
   SlotDivision division;
   PreparedRows prepared;
   float* parts;
-  float* shared_parts;
+  RangeParts shared_parts;
   size_t bytes = 0;
 };
 
@@ -41,8 +41,11 @@ Plan plan_of(const CompressBackwardArguments& a, int multiprocessors) {
   }
   if (f.rows.shared_rows > 0) {
     const int ranges = std::max(plan.division.pair_ranges, plan.division.single_ranges);
-    plan.shared_parts =
-        static_cast<float*>(take(static_cast<size_t>(ranges) * padded(f.rows.shared_rows) * f.x.width * sizeof(float)));
+    const int64_t stride = static_cast<int64_t>(padded(f.rows.shared_rows)) * f.x.width;
+    const size_t bytes = static_cast<size_t>(stride) * sizeof(float);
+    const int split = static_cast<int>(std::min<size_t>(ranges, a.spare_bytes / bytes));
+    plan.shared_parts = {static_cast<float*>(a.spare), stride, static_cast<float*>(take((ranges - split) * bytes)),
+                         split};
   }
   return plan;
 }

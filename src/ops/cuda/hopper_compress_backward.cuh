@@ -71,10 +71,10 @@ struct RowsBackward {
   Matrix x;
   SlotDivision division;
   int each_rows;
-  float* deach;         // (B, each_rows, d) or null
-  float* dshared;       // (shared rows, d) or null
-  float* parts;         // (places of the division, 64, d)
-  float* shared_parts;  // (most ranges, shared rows padded to 64, d)
+  float* deach;             // (B, each_rows, d) or null
+  float* dshared;           // (shared rows, d) or null
+  float* parts;             // (places of the division, 64, d)
+  RangeParts shared_parts;  // of shared rows padded to 64, d each
 };
 
 /// Ranges that leave a sum for a block of shared rows.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "ops/cuda/hopper_compress.cuh"
 
 namespace dba::ops::cuda::hopper {
@@ -50,12 +52,24 @@ struct MergeSums {
 
 cudaError_t launch_merge_sums(const MergeSums& merge, cudaStream_t stream);
 
-/// Sums that are made in one launch: out[i] = Σ over ranges of parts[range · stride + i], in order.
+/// What ranges leave, `stride` floats each; those from `split` on lie in another piece of memory.
+struct RangeParts {
+  float* parts = nullptr;
+  int64_t stride = 0;
+  float* rest = nullptr;
+  int split = std::numeric_limits<int>::max();
+
+  __host__ __device__ float* of(int range) const {
+    return range < split ? parts + range * stride : rest + (range - split) * stride;
+  }
+};
+
+/// Sums that are made in one launch: out[i] = Σ over ranges of parts.of(range)[offset + i], in order.
 struct RangeSums {
   static constexpr int kMost = 4;
   struct One {
-    const float* parts;
-    int64_t stride;
+    RangeParts parts;
+    int64_t offset;
     int ranges;
     float* out;
     int64_t size;
@@ -63,8 +77,8 @@ struct RangeSums {
   One sum[kMost];
   int count = 0;
 
-  void add(const float* parts, int64_t stride, int ranges, float* out, int64_t size) {
-    sum[count++] = {parts, stride, ranges, out, size};
+  void add(const RangeParts& parts, int64_t offset, int ranges, float* out, int64_t size) {
+    sum[count++] = {parts, offset, ranges, out, size};
   }
 };
 

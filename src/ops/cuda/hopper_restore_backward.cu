@@ -644,12 +644,13 @@ cudaError_t launch(const RestoreBackwardArguments& a, int multiprocessors, cudaS
   division.pair_rows = plan.range_rows;
   const int64_t padded_slots = static_cast<int64_t>(plan.slot_blocks) * kBlockSlots;
   RangeSums sums;
-  sums.add(plan.drows_parts, padded_slots * f.x.width, plan.ranges, a.drows, static_cast<int64_t>(k.slots) * f.x.width);
+  sums.add({plan.drows_parts, padded_slots * f.x.width}, 0, plan.ranges, a.drows,
+           static_cast<int64_t>(k.slots) * f.x.width);
   if (a.dbias != nullptr) {
-    sums.add(plan.dbias_parts, padded_slots, plan.ranges, a.dbias, k.slots);
+    sums.add({plan.dbias_parts, padded_slots}, 0, plan.ranges, a.dbias, k.slots);
   }
   if (a.dout_bias != nullptr) {
-    sums.add(plan.dout_bias_parts, f.out_width, plan.ranges * kSummers, a.dout_bias, f.out_width);
+    sums.add({plan.dout_bias_parts, f.out_width}, 0, plan.ranges * kSummers, a.dout_bias, f.out_width);
   }
   const auto status = launch_merge_sums({k.bounds, division, plan.dm_parts, false, k.slots, f.out_width, a.dm}, stream);
   return status == cudaSuccess ? launch_range_sums(sums, stream) : status;

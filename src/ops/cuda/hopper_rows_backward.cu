@@ -22,8 +22,7 @@ struct RowsKernel {
   int each_rows;
   float* deach;
   float* parts;
-  float* shared_parts;
-  int shared_padded;
+  RangeParts shared_parts;
 };
 
 struct TileNote {
@@ -189,7 +188,7 @@ class Consumer {
       clear_if(fresh);
       const int range = place.single ? 2 * place.range + consumer : place.range;
       const int row = block * kBlockSlots - b.k.each_rows;
-      write(b.k.shared_parts + (static_cast<int64_t>(range) * b.k.shared_padded + row) * b.k.s.width, kBlockSlots);
+      write(b.k.shared_parts.of(range) + static_cast<int64_t>(row) * b.k.s.width, kBlockSlots);
     }
   }
 
@@ -413,7 +412,6 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
   k.parts = a.parts;
   k.shared_parts = a.shared_parts;
   const int shared_rows = k.s.rows - a.each_rows;
-  k.shared_padded = (shared_rows + kBlockSlots - 1) / kBlockSlots * kBlockSlots;
   CUtensorMap map;
   auto status = describe_matrix(map, a.element, a.x, kTokens);
   if (status != cudaSuccess) {
@@ -432,7 +430,6 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
     status = launch_merge_sums({k.s.bounds, division, a.parts, true, a.each_rows, k.s.width, a.deach}, stream);
   }
   // The last block may be divided into another number of ranges than the pairs before it.
-  const int64_t stride = static_cast<int64_t>(k.shared_padded) * k.s.width;
   RangeSums sums;
   for (int row = 0; row < shared_rows;) {
     const int block = (a.each_rows + row) / kBlockSlots;
@@ -440,7 +437,7 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
                       : 2 * division.pairs * kBlockSlots - a.each_rows < shared_rows
                           ? 2 * division.pairs * kBlockSlots - a.each_rows
                           : shared_rows;
-    sums.add(a.shared_parts + static_cast<int64_t>(row) * k.s.width, stride, ranges_of_block(division, block),
+    sums.add(a.shared_parts, static_cast<int64_t>(row) * k.s.width, ranges_of_block(division, block),
              a.dshared + static_cast<int64_t>(row) * k.s.width, static_cast<int64_t>(until - row) * k.s.width);
     row = until;
   }

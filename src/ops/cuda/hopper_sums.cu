@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_co
   if (index < own.size) {
 #pragma unroll 4
     for (int range = warp; range < own.ranges; range += kWarps) {
-      sum += own.parts[range * own.stride + index];
+      sum += own.parts.of(range)[own.offset + index];
     }
   }
   partial[warp][lane] = sum;

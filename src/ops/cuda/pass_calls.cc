@@ -224,6 +224,8 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
   if (dscores.defined()) {
     of_restore.emplace(reference::restore_score_rows(restore_rows, {}), x);
     arguments.dscores = dscores.const_data_ptr();
+    arguments.spare = dscores.mutable_data_ptr();
+    arguments.spare_bytes = dscores.nbytes();
     arguments.restore_rows = of_restore->operand();
   }
   arguments.dx = result.dx.mutable_data_ptr();

@@ -28,7 +28,8 @@ struct CompressGradients {
   at::Tensor dx;
   at::Tensor each, each_bias, shared, shared_bias;  ///< undefined where the operand is absent
 };
-/// dc, dr and dlse may be undefined. With `dscores` (and restore's rows) restore's part of dX is added.
+/// dc, dr and dlse may be undefined. With `dscores` (and restore's rows) restore's part of dX is added; its memory is
+/// used for other things afterwards.
 CompressGradients compress_backward_fused(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows,
                                           const Dropout& dropout, const Summary& summary, const at::Tensor& dc,
                                           const at::Tensor& dr, const at::Tensor& dlse, const at::Tensor& dscores,

@@ -121,6 +121,8 @@ struct CompressBackwardArguments {
   float* dshared;             // (shared_rows, d) or null
   float* dscore_sums;         // (B, L) Σ over tokens of the scores' gradient of the linear rows, or null; rows that
                               // pass a softmax are left alone (theirs is dlse)
+  void* spare;                // may be overwritten once dx is made, dscores' own memory for one; 16-byte aligned
+  size_t spare_bytes;
   void* workspace;
 };
 

@@ -5,9 +5,9 @@
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/threshold_backward.h>
-#include <ATen/ops/zeros.h>
 
 #include "ops/checks.h"
+#include "ops/reference/drop.h"
 
 namespace dba::ops::reference {
 namespace {
@@ -21,28 +21,17 @@ Tensor before_activation(const ActivateCall& call) {
   return call.bias.defined() ? wide + call.bias.to(type) : wide;
 }
 
-/// `values` (N, d) after dropout.
-Tensor drop(const Tensor& values, const Dropout& dropout) {
-  if (dropout.p == 0) {
-    return values;
-  }
-  const auto zero = at::zeros({1}, values.options().dtype(at::kLong));
-  const auto mask =
-      dropout_mask(dropout, kSiteActivation, zero, zero, values.size(0), values.size(1), values.scalar_type());
-  return values * mask.squeeze(0);
-}
-
 }  // namespace
 
 Tensor activate(const ActivateCall& call) {
   const auto x = before_activation(call);
   const auto active = call.kind == ActivationKind::gelu ? at::gelu(x) : at::relu(x);
-  return drop(active, call.dropout).to(call.hidden.scalar_type()).contiguous();
+  return drop(active, call.dropout, kSiteActivation).to(call.hidden.scalar_type()).contiguous();
 }
 
 ActivateGradients activate_backward(const ActivateCall& call, const Tensor& dy) {
   const auto x = before_activation(call);
-  const auto dactive = drop(dy.to(x.scalar_type()), call.dropout);
+  const auto dactive = drop(dy.to(x.scalar_type()), call.dropout, kSiteActivation);
   const auto dx =
       call.kind == ActivationKind::gelu ? at::gelu_backward(dactive, x) : at::threshold_backward(dactive, x, 0);
   return {dx.to(call.hidden.scalar_type()).contiguous(),

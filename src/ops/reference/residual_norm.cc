@@ -2,25 +2,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include "ops/checks.h"
+#include "ops/reference/drop.h"
 
 namespace dba::ops::reference {
 namespace {
 
 using at::Tensor;
-
-/// `values` (N, d) after dropout.
-Tensor drop(const Tensor& values, const Dropout& dropout) {
-  if (dropout.p == 0) {
-    return values;
-  }
-  const auto zero = at::zeros({1}, values.options().dtype(at::kLong));
-  const auto mask =
-      dropout_mask(dropout, kSiteResidual, zero, zero, values.size(0), values.size(1), values.scalar_type());
-  return values * mask.squeeze(0);
-}
 
 /// The sum in the accumulation type.
 Tensor exact_sum(const Tensor& residual, const Branch& branch) {
@@ -33,7 +22,7 @@ Tensor exact_sum(const Tensor& residual, const Branch& branch) {
   if (branch.bias.defined()) {
     added = added + branch.bias.to(type);
   }
-  return wide + drop(added, branch.dropout);
+  return wide + drop(added, branch.dropout, kSiteResidual);
 }
 
 }  // namespace
@@ -88,7 +77,7 @@ ResidualNormGradients residual_norm_backward(const ResidualNormSaved& saved, con
     result.bias = gradient.sum(0).to(saved.norm.bias.scalar_type());
   }
   if (saved.branch_dtype || saved.branch.bias.defined()) {
-    const auto dropped = drop(dh, saved.branch.dropout);
+    const auto dropped = drop(dh, saved.branch.dropout, kSiteResidual);
     if (saved.branch_dtype) {
       result.branch = dropped.to(*saved.branch_dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
     }
@@ -101,7 +90,7 @@ ResidualNormGradients residual_norm_backward(const ResidualNormSaved& saved, con
 }
 
 ResidualNormGradients residual_sum_backward(const Tensor& dsum, const Branch& branch, at::ScalarType branch_dtype) {
-  const auto dropped = drop(dsum.to(accumulation_type(dsum.scalar_type())), branch.dropout);
+  const auto dropped = drop(dsum.to(accumulation_type(dsum.scalar_type())), branch.dropout, kSiteResidual);
   ResidualNormGradients result;
   result.branch = dropped.to(branch_dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
   if (branch.bias.defined()) {
