@@ -26,7 +26,7 @@ inline Balance balance_of_pass(int64_t sequences, int64_t length, int64_t thread
     return {};
   }
   const auto weight = sequences * (length + ops::cpu::kTokensOfCore);
-  const auto count = ops::cpu::unit_count(weight, sums_per_unit);
+  const auto count = ops::cpu::unit_count(sequences * length, sums_per_unit);
   const auto parts = ops::cpu::part_count(length, (weight + count - 1) / count);
   if (parts > 1) {
     return {sequences * parts, true, waiting_for(sequences * parts, threads)};

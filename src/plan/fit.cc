@@ -57,16 +57,6 @@ Row difference(Row row, const Row& other) {
   return row;
 }
 
-double fastest_rival(const std::vector<Sample>& samples, const Sample& one) {
-  double fastest = one.seconds;
-  for (const auto& other : samples) {
-    if (one.rivals >= 0 && other.rivals == one.rivals) {
-      fastest = std::min(fastest, other.seconds);
-    }
-  }
-  return fastest;
-}
-
 }  // namespace
 
 Constants fit(const std::vector<Sample>& samples, const Constants& start) {
@@ -74,16 +64,13 @@ Constants fit(const std::vector<Sample>& samples, const Constants& start) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto& sample = samples[i];
     const auto row = parts(sample, start);
-    const double fastest = fastest_rival(samples, sample);
-    const auto hopeful = [&](double seconds) { return (fastest / seconds) * (fastest / seconds); };
-    equations.add(divided(row, sample.seconds), 1.0, hopeful(sample.seconds));
+    equations.add(divided(row, sample.seconds), 1.0, 1.0);
     for (std::size_t j = 0; j < i; ++j) {
       const auto& rival = samples[j];
       if (sample.rivals >= 0 && rival.rivals == sample.rivals) {
         const double faster = std::min(sample.seconds, rival.seconds);
         const double apart = (sample.seconds - rival.seconds) / faster;
-        equations.add(divided(difference(row, parts(rival, start)), faster), apart,
-                      hopeful(faster) * kRivalry / (1 + apart * apart));
+        equations.add(divided(difference(row, parts(rival, start)), faster), apart, kRivalry / (1 + apart * apart));
       }
     }
   }

@@ -15,8 +15,8 @@ struct Sample {
 };
 
 /// The constants, none negative, whose predictions come closest to the samples, each by its relative error. What a plan
-/// is for is the choice between rivals, so their differences count as samples too, and the more the closer they are;
-/// who is far behind the fastest counts little. Constants that the samples say little about stay near `start`.
+/// is for is the choice between rivals, so their differences count as samples too, and the more the closer they are.
+/// Constants that the samples say little about stay near `start`.
 Constants fit(const std::vector<Sample>& samples, const Constants& start);
 
 /// Root of the mean squared relative error of the predictions.

@@ -40,6 +40,12 @@ def _through_padding(q: Tensor, k: Tensor, v: Tensor, sequences: Sequences, head
     return mixed[place].masked_fill((sequence < 0)[:, None], 0)
 
 
+def _better_padded(sequences: Sequences) -> bool:
+    """Where the program pads on a CPU too: sequences are short and of about one length."""
+    longest = sequences.longest()
+    return longest <= 256 and sequences.count * longest <= 2 * sequences.rows
+
+
 def full_map_attention(
     q: Tensor, k: Tensor, v: Tensor, sequences: Sequences, heads: int, dropout: float
 ) -> Tensor:
@@ -47,6 +53,6 @@ def full_map_attention(
     if sequences.rows and sequences.common_length:
         batched = [t.unflatten(0, (sequences.count, sequences.common_length)) for t in (q, k, v)]
         return _attend(*batched, heads, dropout).flatten(0, 1)
-    if v.device.type == "cpu" or sequences.count == 0:
+    if sequences.count == 0 or (v.device.type == "cpu" and not _better_padded(sequences)):
         return _one_by_one(q, k, v, sequences, heads, dropout)
     return _through_padding(q, k, v, sequences, heads, dropout)

@@ -8,20 +8,20 @@ namespace dba::ops::cpu {
 /// Beside its tokens a sequence has a core, which weighs about as much as this many more.
 constexpr int64_t kTokensOfCore = 32;
 
-/// How many units of work tokens are cut into: one where they are few; else two, or multiples of four that find the
-/// same work for one, two or four threads. `weight`: tokens and kTokensOfCore for each sequence. `sums_per_unit`:
-/// numbers that a unit may have to keep until all are done; bounds the number of units.
-constexpr int64_t unit_count(int64_t weight, int64_t sums_per_unit) {
+/// How many units of work so many tokens are cut into: one where they are few; else two, or multiples of four that find
+/// the same work for one, two or four threads. `sums_per_unit`: numbers that a unit may have to keep until all are done;
+/// bounds the number of units.
+constexpr int64_t unit_count(int64_t tokens, int64_t sums_per_unit) {
   // Enough tokens that starting a unit and merging its sums cost little.
   constexpr int64_t kFewTokens = 512;
   constexpr int64_t kManyTokens = 1024;
   constexpr int64_t kMostUnits = 64;
   constexpr int64_t kMostSums = int64_t{1} << 23;  // 32 MB of float32
-  if (weight < kManyTokens) {
-    return weight < kFewTokens ? 1 : 2;
+  if (tokens < kManyTokens) {
+    return tokens < kFewTokens ? 1 : 2;
   }
   const auto most = std::clamp<int64_t>(kMostSums / std::max<int64_t>(sums_per_unit, 1), 4, kMostUnits);
-  return std::clamp<int64_t>((weight + 2 * kManyTokens) / (4 * kManyTokens), 1, most / 4) * 4;
+  return std::clamp<int64_t>((tokens + 2 * kManyTokens) / (4 * kManyTokens), 1, most / 4) * 4;
 }
 
 /// Into how many parts a sequence is split where a unit should weigh `unit`; one: not at all.

@@ -17,12 +17,14 @@ std::vector<int64_t> values(const at::Tensor& bounds) {
 
 WorkPlan::WorkPlan(const at::Tensor& begin_, const at::Tensor& end_, int64_t sums_per_unit)
     : begin(values(begin_)), end(values(end_)) {
-  int64_t total = 0;
+  int64_t tokens = 0;
+  int64_t total = 0;  // weight
   for (size_t b = 0; b < begin.size(); ++b) {
     const auto length = end[b] - begin[b];
+    tokens += length;
     total += length == 0 ? 0 : length + kTokensOfCore;
   }
-  const auto count = unit_count(total, sums_per_unit);
+  const auto count = unit_count(tokens, sums_per_unit);
   const auto unit = (total + count - 1) / count;
 
   int64_t before = 0;  // the weight of the sequences before
