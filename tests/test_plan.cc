@@ -492,8 +492,8 @@ TEST(Measurement, CalibratesOnWhatItIsGiven) {
       shapes, [&](std::size_t, std::size_t total) { heard = total; }, [] { return false; });
   EXPECT_EQ(heard, 2u);
   EXPECT_EQ(found.samples, 10u);
-  // Differences between rivals count as well, so that on two shapes the defaults may come nearer. Predictions of no time
-  // at all are off by 1.
+  // Differences between rivals count as well, so that on two shapes the defaults may come nearer. Predictions of no
+  // time at all are off by 1.
   EXPECT_GT(found.error_before, 0);
   EXPECT_GT(found.error_after, 0);
   EXPECT_LT(found.error_after, 1);

@@ -9,8 +9,8 @@ namespace dba::ops::cpu {
 constexpr int64_t kTokensOfCore = 32;
 
 /// How many units of work so many tokens are cut into: one where they are few; else two, or multiples of four that find
-/// the same work for one, two or four threads. `sums_per_unit`: numbers that a unit may have to keep until all are done;
-/// bounds the number of units.
+/// the same work for one, two or four threads. `sums_per_unit`: numbers that a unit may have to keep until all are
+/// done; bounds the number of units.
 constexpr int64_t unit_count(int64_t tokens, int64_t sums_per_unit) {
   // Enough tokens that starting a unit and merging its sums cost little.
   constexpr int64_t kFewTokens = 512;
