@@ -98,7 +98,7 @@ Tensor through_padding(const Tensor& q, const Tensor& k, const Tensor& v, const 
 
 at::Tensor full_map_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences,
                               int64_t heads, double dropout) {
-  if (sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0) {
+  if (is_plain(sequences)) {
     const auto batched = [&](const Tensor& rows) {
       return rows.view({sequences.count(), sequences.padded_length, rows.size(1)});
     };

@@ -33,10 +33,7 @@ class MoveRows : public torch::autograd::Function<MoveRows> {
 }  // namespace
 
 Padded::Padded(const Sequences& sequences)
-    : length(sequences.longest()),
-      lengths(sequences.lengths()),
-      full(sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0),
-      sequences_(sequences) {
+    : length(sequences.longest()), lengths(sequences.lengths()), full(is_plain(sequences)), sequences_(sequences) {
   const auto token = torch::arange(length, sequences.begin.options());
   valid = token.unsqueeze(0).lt(lengths.unsqueeze(1));
   if (!full) {

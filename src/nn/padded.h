@@ -6,6 +6,11 @@
 
 namespace dba {
 
+/// A batch whose sequences all have one length that the host knows, one behind the other: rows are tokens in place.
+inline bool is_plain(const Sequences& sequences) {
+  return sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0;
+}
+
 /// Packed rows laid out as a padded batch, for what is written on dense tensors. Differentiable both ways.
 class Padded {
  public:

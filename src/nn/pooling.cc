@@ -8,6 +8,7 @@
 
 #include "dba/ops.h"
 #include "nn/named_choice.h"
+#include "nn/padded.h"
 #include "nn/rows.h"
 #include "ops/checks.h"
 
@@ -18,7 +19,7 @@ constexpr NamedChoice<Pool> kPools[] = {{"first", Pool::first}, {"mean", Pool::m
 
 /// The first `length` tokens of every sequence, zeros behind its end: (B, length, d).
 at::Tensor first_tokens(const at::Tensor& rows, const Sequences& sequences, int64_t length) {
-  if (sequences.consecutive && sequences.padded_length > 0) {  // a plain batch has its tokens in place
+  if (is_plain(sequences)) {
     const auto batch = rows.view({sequences.count(), sequences.padded_length, rows.size(1)});
     const auto missing = length - sequences.padded_length;
     return missing > 0 ? at::constant_pad_nd(batch, {0, 0, 0, missing}) : batch.narrow(1, 0, length);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/padded.h"
+
 namespace dba::zoo {
 namespace {
 
@@ -13,10 +15,6 @@ using at::Tensor;
 
 /// Batches of PyTorch's fused attention on a GPU stand in one axis of a grid.
 constexpr int64_t kMostFused = 65535;
-
-bool is_plain(const Sequences& sequences) {
-  return sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0;
-}
 
 /// a (B, H, G, s, w) times b (B, H, G or 1, w, t); a shared b is not copied for every block.
 Tensor product(const Tensor& a, const Tensor& b) {

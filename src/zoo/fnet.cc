@@ -43,8 +43,8 @@ class FNet : public ZooAttention {
       return torch::real(torch::fft_fft2(x, std::nullopt, {1, 2})).to(type).reshape(rows.sizes());
     }
     const auto blocks = Blocks::whole(sequences);
-    const auto hidden = torch::fft_fft(blocks.take_whole(wide, 1).squeeze(1), std::nullopt, 2);
-    return blocks.give_whole(torch::real(transform_each(hidden, blocks.lengths)).to(type).unsqueeze(1));
+    const auto hidden = torch::fft_fft(blocks.take_padded(wide), std::nullopt, 2);
+    return blocks.give_padded(torch::real(transform_each(hidden, blocks.lengths)).to(type));
   }
 };
 
