@@ -255,6 +255,36 @@ TEST_F(OnGpu, RecordedTrainingStepsGiveTheBitsOfStepsThatRunOneByOne) {
   }
 }
 
+TEST_F(OnGpu, RecordingThatFailsLeavesNothingBehindForTheNext) {
+  const auto recorder = dba::train::make_step_recorder();
+  if (!recorder) {
+    GTEST_SKIP() << "needs a build with CUDA";
+  }
+  const auto stream = recorder->own_stream();
+  const auto one = torch::ones({4}, at::kCUDA);
+  const auto sum = torch::zeros_like(one);
+  double expected = 0;
+  const auto wait = [&] { one.sum().item<float>(); };  // no recording outlives it
+  const auto refuse = [] { TORCH_CHECK(false, "refused"); };
+  for (const std::function<void()>& fail : {std::function<void()>(wait), std::function<void()>(refuse)}) {
+    torch::manual_seed(3);
+    const auto random = torch::rand_like(one);
+    torch::manual_seed(3);
+    EXPECT_THROW(recorder->record([&] {
+      sum.add_(torch::rand_like(one));
+      fail();
+    }),
+                 c10::Error);
+    EXPECT_TRUE(torch::equal(torch::rand_like(one), random));
+    sum.add_(torch::ones({4}).pin_memory().to(at::kCUDA, /*non_blocking=*/true));
+    const auto repeat = recorder->record([&] { sum.add_(one); });
+    repeat();
+    repeat();
+    expected += 3;
+    EXPECT_TRUE(torch::equal(sum, torch::full_like(sum, expected)));
+  }
+}
+
 TEST_F(OnGpu, GradientsOfSymbolsAreTheSumsOfTheirRows) {
   const auto symbols = torch::randint(30, {3 * 4096 + 5}).clamp_min(20);
   const auto direction = torch::randn({symbols.size(0), 16}).to(at::kBFloat16);

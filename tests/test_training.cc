@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -9,8 +10,10 @@
 #include "dba/train/metrics.h"
 #include "dba/train/optimiser.h"
 #include "dba/train/schedule.h"
+#include "support/small_sets.h"
 #include "train/autocast_step.h"
 #include "train/prefetch.h"
+#include "train/protocol.h"
 
 namespace dba::train {
 namespace {
@@ -236,6 +239,98 @@ TEST(Prefetching, HandsOutBatchesInOrderAndPassesErrorsOn) {
 
 TEST(Prefetching, StopsWhenNobodyTakesItsBatches) {
   const Prefetcher prefetcher(0, 1000, 1, [](std::size_t) { return Batch(); });
+}
+
+Metrics with_accuracy(double accuracy) {
+  Metrics metrics;
+  metrics.accuracy = accuracy;
+  return metrics;
+}
+
+/// Five evaluations with these accuracies, and what the report says of the protocols.
+nlohmann::ordered_json judged(const config::TrainConfig& config, Position& position) {
+  constexpr double kValidation[] = {0.5, 0.7, 0.6, 0.7, 0.4};
+  constexpr double kTest[] = {0.3, 0.2, 0.9, 0.8, 0.1};
+  const Protocol protocol(config);
+  for (int i = 0; i < 5; ++i) {
+    position.update += 10;
+    if (protocol.watches_test()) {
+      protocol.remember_best_test(with_accuracy(kTest[i]), position);
+    }
+    protocol.takes(with_accuracy(config.protocol == "as_published" ? kTest[i] : kValidation[i]), position);
+  }
+  return protocol.figures(position, with_accuracy(kTest[position.best_update / 10 - 1]),
+                          [&] { return with_accuracy(kTest[4]); });
+}
+
+TEST(Protocols, EachHaveTheirOwnModelAndTellWhatTheOthersWouldHave) {
+  const auto updates = [](const nlohmann::ordered_json& figures) {
+    std::map<std::string, std::int64_t> all;
+    for (const auto& [protocol, metrics] : figures.items()) {
+      all[protocol] = metrics.at("update").get<std::int64_t>();
+    }
+    return all;
+  };
+  using Updates = std::map<std::string, std::int64_t>;
+  config::TrainConfig config;
+  for (const bool watch : {false, true}) {
+    config.train.watch_test = watch;
+    for (const auto& [name, alone, watched] : {
+             std::tuple("honest", Updates{{"honest", 20}},
+                        Updates{{"honest", 20}, {"last_epoch", 50}, {"as_published", 30}}),
+             std::tuple("last_epoch", Updates{{"last_epoch", 50}}, Updates{{"last_epoch", 50}, {"as_published", 30}}),
+             std::tuple("as_published", Updates{{"as_published", 30}},
+                        Updates{{"as_published", 30}, {"last_epoch", 50}}),
+         }) {
+      config.protocol = name;
+      Position position;
+      EXPECT_EQ(updates(judged(config, position)), watch ? watched : alone) << name;
+    }
+  }
+}
+
+TEST(Protocols, LoseTheirPatienceAfterEvaluationsThatAreNoBetter) {
+  config::TrainConfig config;
+  config.train.watch_test = true;
+  for (const std::int64_t patience : {0, 3, 4}) {
+    config.train.patience = patience;
+    Position position;
+    const auto figures = judged(config, position);
+    EXPECT_EQ(Protocol(config).out_of_patience(position), patience == 3);
+    EXPECT_EQ(figures.contains("last_epoch"), patience != 3);  // a run that patience ended has none
+  }
+}
+
+TEST(Checkpoints, BringBackWhereARunStands) {
+  const testing_sets::SmallSet small(data::Kind::tokens);
+  Model model(small.plan(0.0));
+  const auto optimiser = make_optimiser(optimiser_config("sgd"), {});
+  Window window(at::kCPU);
+  const bytes::ScratchFolder folder;
+  run::CheckpointStore store(folder / "checkpoints");
+  Position saved;
+  saved.update = 7;
+  saved.epoch = 2;
+  saved.batch = 3;
+  saved.best = 0.25;
+  saved.best_update = 5;
+  saved.stale = 1;
+  saved.evaluated = 6;
+  saved.best_test = R"({"update":4})";
+  saved.repeated = 5;
+  saved.seconds = 1.5;
+  saved.waited = 0.5;
+  saved.evaluating = 0.25;
+  saved.saving = 0.125;
+  save_checkpoint(store, {model, *optimiser, saved, window, at::kCPU});
+  Position found;
+  const auto complain = [](const std::string& text) { ADD_FAILURE() << text; };
+  load_checkpoint(store.latest(complain).value(), {model, *optimiser, found, window, at::kCPU}, complain);
+  const auto all = [](const Position& p) {
+    return std::tuple(p.update, p.epoch, p.batch, p.best, p.best_update, p.stale, p.evaluated, p.best_test, p.repeated,
+                      p.seconds, p.waited, p.evaluating, p.saving);
+  };
+  EXPECT_EQ(all(found), all(saved));
 }
 
 // Without the guard the second step would still multiply by the cast of the old weight.

@@ -119,6 +119,9 @@ def _packed(model: nn.Module) -> tuple[nn.Module, tuple[Tensor, ...], Any]:
     if model.config.method != "dba" or not model.config.compress_length:
         raise ValueError("dba.export: the model must be of method dba with compress_length, whose operators take "
                          f"packed sequences of any lengths, got method {model.config.method}")
+    if model.encoding is not None and model.encoding.tokeniser.leave_out:
+        raise ValueError("dba.export: the model leaves out symbols (data.leave_out), and a package counts the "
+                         "positions of the symbols that it is given; train one that leaves out none")
     rows, offsets = _example(model)
     bounds = torch.export.Dim("bounds", min=2)
     shapes = ({0: torch.export.Dim("rows", min=1)}, {0: bounds})

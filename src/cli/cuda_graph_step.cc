@@ -1,11 +1,14 @@
 // Compiled only where libdba_cuda is built: gives the training program a way to record its step.
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <exception>
+#include <functional>
 #include <memory>
 
 #include "train/step_recorder.h"
@@ -43,47 +46,55 @@ class GraphRecorder : public train::StepRecorder {
     const auto& generator = at::cuda::detail::getDefaultCUDAGenerator(device);
     const auto random_state = generator.get_state();
     c10::cuda::device_synchronize();
-    // Only this thread must keep to what a recording allows: autograd's threads allocate memory meanwhile.
-    graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    std::exception_ptr failure;
     try {
-      work();
-    } catch (...) {
-      abandon(*graph, device, generator, random_state);
-      throw;
-    }
-    try {
+      // Only this thread must keep to what a recording allows: autograd's threads allocate memory meanwhile.
+      graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      try {
+        work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
       graph->capture_end();
     } catch (...) {
       clean_up(device, generator, random_state);
-      throw;
+      // What the work has thrown comes first: it is what broke the recording.
+      failure = failure ? failure : std::current_exception();
+    }
+    if (failure) {
+      // Nobody may record into a pool that its last graph has released.
+      pool_ = at::cuda::graph_pool_handle();
+      std::rethrow_exception(failure);
     }
     return [graph] { graph->replay(); };
   }
 
  private:
-  void abandon(at::cuda::CUDAGraph& graph, c10::DeviceIndex device, const at::Generator& generator,
-               const at::Tensor& random_state) {
-    try {
-      graph.capture_end();
-    } catch (const c10::Error&) {
-      // The recording is broken by what the work did; that error is the one to tell.
-      clean_up(device, generator, random_state);
-    }
-  }
-
-  /// What capture_end does after the recording has ended well, and leaves undone where it has not.
-  void clean_up(c10::DeviceIndex device, at::Generator generator, const at::Tensor& random_state) {
-    try {
+  /// What capture_end does once the device has ended the recording well, and leaves undone where it has not: without it
+  /// the allocators of device and pinned memory would go on asking a graph that is gone what belongs to its pool.
+  void clean_up(c10::DeviceIndex device, at::Generator generator, const at::Tensor& random_state) const {
+    const auto unless_done = [](const std::function<void()>& end_and_release) {
+      try {
+        end_and_release();
+      } catch (const c10::Error&) {
+        // It had come that far, or had not begun.
+      }
+    };
+    unless_done([&] {
       c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool_);
-    } catch (const c10::Error&) {
-      // It had come that far.
-    }
+      c10::cuda::CUDACachingAllocator::releasePool(device, pool_);
+    });
+    unless_done([&] {
+      auto& pinned = *at::getHostAllocator(at::kCUDA);
+      pinned.end_allocate_to_pool(pool_);
+      pinned.release_pool(pool_);
+    });
     auto fresh = at::cuda::detail::createCUDAGenerator(device);
     fresh.set_state(random_state);
     generator.graphsafe_set_state(fresh);
   }
 
-  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+  at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
 [[maybe_unused]] const bool kRegistered =

@@ -65,7 +65,7 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
   }
   const auto share = [&](const char* part) { return 100 * report.at("share_of_time").at(part).get<double>(); };
   std::printf(
-      "%.0f seconds, %.2f ms an update (%lld of this call from graphs); %.1f %% updates, %.1f %% waiting for data, "
+      "%.0f seconds, %.2f ms an update (%lld updates from graphs); %.1f %% updates, %.1f %% waiting for data, "
       "%.1f %% evaluations, %.1f %% checkpoints\n",
       report.at("seconds").get<double>(), 1e3 * report.at("seconds_per_update").get<double>(),
       static_cast<long long>(report.at("updates_from_graphs").get<std::int64_t>()), share("updates"), share("data"),

@@ -81,6 +81,16 @@ std::vector<std::string> contradictions(const TrainConfig& config) {
           "data.second_text_column and data.text_column are the same column.");
   require(data.label_column != data.text_column, "data.label_column and data.text_column are the same column.");
   require(data.case_column != data.time_column, "data.case_column and data.time_column are the same column.");
+  const std::int64_t symbols = data.tokeniser == "byte" ? 256 : data.integers > 0 ? data.integers : 1 << 24;
+  require(data.leave_out.empty() || data.tokeniser != "whitespace",
+          "data.leave_out belongs to data.tokeniser byte or integer: the symbols of whitespace are words.");
+  require(data.leave_out.empty() || data.tokeniser == "whitespace" || data.leave_out.back() < symbols,
+          "data.leave_out must hold symbols of data.tokeniser " + data.tokeniser + ", which are below " +
+              number(symbols) + ", got " + number(data.leave_out.empty() ? 0 : data.leave_out.back()) + ".");
+  require(
+      data.leave_out.empty() || model.pooling != "flatten",
+      "model.pooling flatten needs every symbol in its place: set model.pooling to mean or first, or data.leave_out "
+      "to [].");
   require(!data.label_column.empty(), "data.label_column is empty: name the column of the label.");
 
   require(!train.new_head || !train.init_from.empty(), "train.new_head needs a trained model: set train.init_from.");

@@ -182,6 +182,12 @@ void check_options(const CachedSet& set, const CacheSource& source) {
     }
   };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  const auto listed = [](const std::vector<std::int32_t>& numbers) {
+    std::string text;
+    for (const std::int32_t number : numbers)
+      text += (text.empty() ? "" : ", ") + std::to_string(number);
+    return "[" + text + "]";
+  };
   same("max_length", std::to_string(has.max_length), std::to_string(wants.max_length));
   same("too_long", std::string(name_of(has.too_long)), std::string(name_of(wants.too_long)));
   if (made.kind == Kind::series)
@@ -189,6 +195,7 @@ void check_options(const CachedSet& set, const CacheSource& source) {
   same("tokeniser", std::string(name_of(has.scheme)), std::string(name_of(wants.scheme)));
   same("cls", flag(has.cls), flag(wants.cls));
   same("eos", flag(has.eos), flag(wants.eos));
+  same("leave_out", listed(has.leave_out), listed(wants.leave_out));
   same("min_count", std::to_string(has.min_count), std::to_string(wants.min_count));
   same("max_vocabulary", std::to_string(has.max_words), std::to_string(wants.max_words));
   if (wants.integers > 0)

@@ -21,6 +21,7 @@ struct CachedSet::Contents {
   Encoding encoding;
   SetStatistics statistics;
   ChannelStatistics channels;
+  std::vector<std::int64_t> tokens;  // of each example, where symbols are left out
 };
 
 namespace {
@@ -172,7 +173,19 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
   statistics.cut = header.cut;
   statistics.empty = header.empty;
   statistics.repairs = {header.missing_values, header.repaired_series, header.empty_channels};
-  return CachedSet(std::move(contents));
+  CachedSet result(std::move(contents));
+  result.count_tokens();
+  return result;
+}
+
+void CachedSet::count_tokens() {
+  const Tokeniser& tokeniser = encoding().tokeniser;
+  if (!tokeniser.leaves_any_out())
+    return;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const View view = example(i);
+    contents_->tokens.push_back(data::count_tokens(tokeniser, view.first) + data::count_tokens(tokeniser, view.second));
+  }
 }
 
 std::size_t CachedSet::size() const {
@@ -201,6 +214,8 @@ const Encoding& CachedSet::encoding() const {
 }
 
 std::vector<std::int64_t> CachedSet::lengths() const {
+  if (!contents_->tokens.empty())
+    return contents_->tokens;
   std::vector<std::int64_t> lengths;
   lengths.reserve(size());
   for (const IndexEntry& entry : contents_->index)

@@ -119,6 +119,8 @@ Encoding learn_encoding(Reader& training, const TokeniserOptions& options) {
     encoding.channels = example.channels;
     if (encoding.kind != Kind::series)
       builder.add(example, training.place());
+    else if (!options.leave_out.empty())
+      throw bytes::FormatError(training.place() + ": a series, which has no symbols that leave_out could leave out");
     if (example.label)
       labels.insert(*example.label);
   }

@@ -25,6 +25,7 @@ constexpr float kFree = 0.3f;        // less of a place is taken than this
 constexpr float kCrossing = 1.8f;    // so much of a place is taken where two paddles meet
 constexpr float kLeastRoom = 0.01f;  // of the picture, or no distractor is tried
 constexpr double kDeadEnd = 1e-4;
+constexpr std::array<PixelPlace, 4> kCorners = {{{0, 0}, {0, kSide - 1}, {kSide - 1, 0}, {kSide - 1, kSide - 1}}};
 
 bool inside(PixelPlace place) {
   return place.row >= 0 && place.row < kSide && place.column >= 0 && place.column < kSide;
@@ -117,9 +118,18 @@ class Drawing {
     return Contour{{tail, orientation}, pivot, orientation, {tail, head}};
   }
 
-  // Places where a contour may begin in that direction: within a frame, and its first paddle on free ground.
+  // Places where a contour may begin in that direction: within a frame, and its first paddle on free ground. In most
+  // directions there are none: the published generator takes a direction for impossible where some place of the picture
+  // has no part of `taken` inside, and 31 of 360 are left. Most distractors fail for it.
   std::vector<PixelPlace> free_places(double orientation, int frame) const {
     const std::vector<PixelPlace>& taken = paddle_patch(orientation).taken;
+    const auto sees_nothing = [&](PixelPlace corner) {
+      return std::ranges::none_of(taken, [&](PixelPlace offset) {
+        return inside({corner.row + offset.row, corner.column + offset.column});
+      });
+    };
+    if (std::ranges::any_of(kCorners, sees_nothing))
+      return {};
     std::vector<PixelPlace> places;
     for (int row = 0; row < kSide; ++row) {
       for (int column = 0; column < kSide; ++column) {

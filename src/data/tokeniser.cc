@@ -66,7 +66,7 @@ std::int64_t parse_token_number(std::string_view word, const std::string& place)
 }
 
 Tokeniser::Tokeniser(TokeniserOptions options, Vocabulary vocabulary)
-    : options_(options), vocabulary_(std::move(vocabulary)) {
+    : options_(std::move(options)), vocabulary_(std::move(vocabulary)) {
   const std::size_t specials = (options_.cls ? 1u : 0u) + (options_.eos ? 1u : 0u);
   if (options_.max_length > 0 && options_.max_length <= specials) {
     throw std::invalid_argument("Tokeniser: max_length: expected more than the " + std::to_string(specials) +
@@ -78,6 +78,28 @@ Tokeniser::Tokeniser(TokeniserOptions options, Vocabulary vocabulary)
   }
   if (options_.scheme != Scheme::whitespace && vocabulary_.size() > 0)
     throw std::invalid_argument("Tokeniser: vocabulary: only scheme whitespace has words");
+  mark_left_out();
+}
+
+void Tokeniser::mark_left_out() {
+  if (options_.leave_out.empty())
+    return;
+  if (options_.scheme == Scheme::whitespace)
+    throw std::invalid_argument(
+        "Tokeniser: leave_out: expected scheme byte or integer, the symbols of whitespace are words");
+  const std::size_t most = options_.scheme == Scheme::integer && options_.integers == 0 ? kMostIntegers : contents();
+  for (const std::int32_t number : options_.leave_out) {
+    if (number < 0 || static_cast<std::size_t>(number) >= most) {
+      throw std::invalid_argument("Tokeniser: leave_out: expected numbers below " + std::to_string(most) +
+                                  ", the symbols of scheme " + std::string(name_of(options_.scheme)) + ", got " +
+                                  std::to_string(number));
+    }
+  }
+  left_out_.resize(vocabulary_size());
+  for (const std::int32_t number : options_.leave_out) {
+    if (static_cast<std::size_t>(number) < contents())
+      left_out_[static_cast<std::size_t>(first_content() + number)] = true;
+  }
 }
 
 std::size_t Tokeniser::vocabulary_size() const {

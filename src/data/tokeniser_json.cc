@@ -7,6 +7,7 @@
 #include "dba/data/tokeniser.h"
 #include "json_scanner.h"
 #include "tokeniser_json.h"
+#include "tokeniser_numbers.h"
 
 namespace dba::data {
 
@@ -19,8 +20,30 @@ std::string Tokeniser::to_json() const {
   text += ",\"min_count\":" + std::to_string(options_.min_count);
   text += ",\"max_words\":" + std::to_string(options_.max_words);
   text += ",\"integers\":" + std::to_string(options_.integers);
+  if (!options_.leave_out.empty()) {
+    std::string numbers;
+    for (const std::int32_t number : options_.leave_out)
+      numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
+    text += ",\"leave_out\":[" + numbers + "]";
+  }
   return text + ",\"vocabulary\":" + vocabulary_.to_json() + "}";
 }
+
+namespace {
+
+std::vector<std::int32_t> scan_symbols(JsonScanner& scanner) {
+  std::vector<std::int32_t> symbols;
+  scanner.expect('[');
+  if (scanner.consume(']'))
+    return symbols;
+  do {
+    symbols.push_back(static_cast<std::int32_t>(scanner.unsigned_integer(kMostIntegers - 1, "a symbol")));
+  } while (scanner.consume(','));
+  scanner.expect(']');
+  return symbols;
+}
+
+}  // namespace
 
 Tokeniser scan_tokeniser(JsonScanner& scanner) {
   TokeniserOptions options;
@@ -55,6 +78,8 @@ Tokeniser scan_tokeniser(JsonScanner& scanner) {
         options.max_words = size();
       } else if (key == "integers") {
         options.integers = size();
+      } else if (key == "leave_out") {
+        options.leave_out = scan_symbols(scanner);
       } else if (key == "vocabulary") {
         vocabulary = Vocabulary(scanner.strings());
       } else {

@@ -48,11 +48,12 @@ void BackboneImpl::pretty_print(std::ostream& stream) const {
          << ")";
 }
 
-at::Tensor BackboneImpl::forward(const at::Tensor& input, const std::optional<Sequences>& given) {
+at::Tensor BackboneImpl::forward(const at::Tensor& input, const std::optional<Sequences>& given,
+                                 const at::Tensor& token_positions) {
   const auto sequences = given ? *given : plain_batch("Backbone::forward", "input", input, tokens ? 2 : 3);
   auto x = tokens ? tokens(input, sequences) : features(input, sequences);
   if (positions) {
-    x = positions(x, sequences);
+    x = positions(x, sequences, token_positions);
   }
   if (embedding_norm) {
     // The fused operator: ATen's takes a thread block for every row, however narrow.
@@ -90,8 +91,9 @@ void ClassifierImpl::pretty_print(std::ostream& stream) const {
   stream << "dba::Classifier(classes=" << options.classes() << ")";
 }
 
-at::Tensor ClassifierImpl::forward(const at::Tensor& input, const std::optional<Sequences>& sequences) {
-  return head(backbone(input, sequences));
+at::Tensor ClassifierImpl::forward(const at::Tensor& input, const std::optional<Sequences>& sequences,
+                                   const at::Tensor& token_positions) {
+  return head(backbone(input, sequences, token_positions));
 }
 
 }  // namespace dba

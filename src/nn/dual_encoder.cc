@@ -45,9 +45,10 @@ void DualEncoderImpl::pretty_print(std::ostream& stream) const {
 }
 
 at::Tensor DualEncoderImpl::forward(const at::Tensor& input_1, const std::optional<Sequences>& sequences_1,
-                                    const at::Tensor& input_2, const std::optional<Sequences>& sequences_2) {
-  const auto a = backbone(input_1, sequences_1);
-  const auto b = backbone(input_2, sequences_2);
+                                    const at::Tensor& input_2, const std::optional<Sequences>& sequences_2,
+                                    const at::Tensor& token_positions_1, const at::Tensor& token_positions_2) {
+  const auto a = backbone(input_1, sequences_1, token_positions_1);
+  const auto b = backbone(input_2, sequences_2, token_positions_2);
   TORCH_CHECK(a.size(0) == b.size(0),
               "dba::DualEncoder::forward: input_2 must have as many documents as input_1, expected ", a.size(0),
               ", got ", b.size(0));

@@ -28,6 +28,20 @@ at::Tensor sinusoids(const at::Tensor& position, int64_t d, at::ScalarType type)
   return at::stack({angle.sin(), angle.cos()}, 2).view({position.size(0), 2 * pairs}).narrow(1, 0, d);
 }
 
+/// (N) int64, 0 in the rows of nobody.
+at::Tensor given_positions(const at::Tensor& given, const Sequences& sequences) {
+  TORCH_CHECK(given.dim() == 1 && given.size(0) == sequences.rows &&
+                  at::isIntegralType(given.scalar_type(), /*includeBool=*/false),
+              "dba::PositionEmbedding::forward: given must hold an integer for each of the ", sequences.rows,
+              " rows, got ", ops::describe(given));
+  const auto position = clear_rows(given.to(at::kLong), real_rows(sequences));
+  if (ops::values_can_be_checked(position) && position.numel() > 0) {
+    const auto first = position.min().item<int64_t>();
+    TORCH_CHECK(first >= 0, "dba::PositionEmbedding::forward: given must hold positions from 0 on, got ", first);
+  }
+  return position;
+}
+
 }  // namespace
 
 Position parse_position(const std::string& name) {
@@ -67,24 +81,25 @@ void PositionEmbeddingImpl::pretty_print(std::ostream& stream) const {
   stream << ")";
 }
 
-at::Tensor PositionEmbeddingImpl::forward(const at::Tensor& x, const Sequences& sequences) {
+at::Tensor PositionEmbeddingImpl::forward(const at::Tensor& x, const Sequences& sequences, const at::Tensor& given) {
   const auto rows = as_rows("PositionEmbedding::forward", "x", x, sequences, options.d());
   if (options.kind() == Position::none) {
     return rows;
   }
   // Sequences of one length share their positions: the gradient is then a plain sum over the batch.
-  const bool one_length = sequences.consecutive && sequences.padded_length > 0;
+  const bool one_length = !given.defined() && sequences.consecutive && sequences.padded_length > 0;
   const auto add = [&](const at::Tensor& embedded) {
     return (one_length ? rows.view({-1, sequences.padded_length, options.d()}) + embedded : rows + embedded)
         .view({sequences.rows, options.d()});
   };
-  const auto position =
-      one_length ? at::arange(sequences.padded_length, sequences.begin.options()) : sequences.position_of_row();
+  const auto position = given.defined() ? given_positions(given, sequences)
+                        : one_length    ? at::arange(sequences.padded_length, sequences.begin.options())
+                                        : sequences.position_of_row();
   if (options.kind() == Position::sinusoidal) {
     return add(sinusoids(position, options.d(), rows.scalar_type()).to(rows.scalar_type()));
   }
-  if (one_length || (ops::values_can_be_checked(position) && sequences.count() > 0)) {
-    const auto longest = one_length ? sequences.padded_length : sequences.lengths().max().item<int64_t>();
+  if (one_length || (ops::values_can_be_checked(position) && position.numel() > 0)) {
+    const auto longest = one_length ? sequences.padded_length : position.max().item<int64_t>() + 1;
     TORCH_CHECK(longest <= options.max_length(), "dba::PositionEmbedding::forward: sequences must have at most ",
                 options.max_length(), " tokens (max_length), got ", longest,
                 "; cut the sequences, enlarge max_length or use sinusoidal positions");

@@ -41,13 +41,19 @@ std::vector<Examples> cut(std::span<const std::size_t> order, std::span<const st
 /// Examples laid one behind the other while they come.
 class Packer {
  public:
-  explicit Packer(std::size_t channels) : channels_(channels) {}
+  explicit Packer(const data::Encoding& encoding) : tokeniser_(encoding.tokeniser), channels_(encoding.channels) {}
 
   void add(std::span<const std::int32_t> symbols) {
+    if (tokeniser_.leaves_any_out()) {
+      return add_tokens(symbols);
+    }
     symbols_.insert(symbols_.end(), symbols.begin(), symbols.end());
     close(std::ssize(symbols));
   }
   void add(const data::SymbolSpan& symbols) {
+    if (tokeniser_.leaves_any_out()) {
+      return add_tokens(symbols);
+    }
     const auto before = symbols_.size();
     symbols_.resize(before + symbols.size());
     symbols.copy(symbols_.data() + before);
@@ -68,20 +74,34 @@ class Packer {
   at::Tensor symbols() const {
     return torch::tensor(symbols_, at::kLong);
   }
+  at::Tensor positions() const {
+    return tokeniser_.leaves_any_out() ? torch::tensor(positions_, at::kLong) : at::Tensor();
+  }
   at::Tensor values(const data::ChannelStatistics* standardise) const {
     return standardised(torch::tensor(values_, at::kFloat).view({-1, static_cast<std::int64_t>(channels_)}),
                         standardise);
   }
 
  private:
+  template <class Symbols>
+  void add_tokens(const Symbols& symbols) {
+    const auto before = std::ssize(symbols_);
+    data::each_token(tokeniser_, symbols, [this](std::int32_t symbol, std::int64_t position) {
+      symbols_.push_back(symbol);
+      positions_.push_back(position);
+    });
+    close(std::ssize(symbols_) - before);
+  }
   void close(std::int64_t length) {
     bounds_.push_back(bounds_.back() + length);
     longest_ = std::max(longest_, length);
     shortest_ = std::min(shortest_, length);
   }
 
+  const data::Tokeniser& tokeniser_;
   std::size_t channels_;
   std::vector<std::int64_t> symbols_;
+  std::vector<std::int64_t> positions_;  ///< only where symbols are left out
   std::vector<float> values_;
   std::vector<std::int64_t> bounds_{0};
   std::int64_t longest_ = 0;
@@ -90,7 +110,7 @@ class Packer {
 
 template <class Get>
 Batch pack(std::size_t count, const data::Encoding& encoding, const data::ChannelStatistics* standardise, Get get) {
-  Packer first(encoding.channels), second(encoding.channels);
+  Packer first(encoding), second(encoding);
   std::vector<std::int64_t> labels;
   for (std::size_t i = 0; i < count; ++i) {
     const auto& example = get(i);
@@ -107,9 +127,11 @@ Batch pack(std::size_t count, const data::Encoding& encoding, const data::Channe
   Batch batch;
   batch.input = encoding.kind == data::Kind::series ? first.values(standardise) : first.symbols();
   batch.sequences = first.sequences();
+  batch.positions = first.positions();
   if (encoding.kind == data::Kind::pairs) {
     batch.second_input = second.symbols();
     batch.second_sequences = second.sequences();
+    batch.second_positions = second.positions();
   }
   batch.labels = torch::tensor(labels, at::kLong);
   return batch;
@@ -119,8 +141,9 @@ Batch pack(std::size_t count, const data::Encoding& encoding, const data::Channe
 template <class Change>
 Batch changed(const Batch& batch, Change change) {
   Batch result = batch;
-  for (auto* tensor : {&result.input, &result.sequences.begin, &result.sequences.end, &result.second_input,
-                       &result.second_sequences.begin, &result.second_sequences.end, &result.labels}) {
+  for (auto* tensor :
+       {&result.input, &result.sequences.begin, &result.sequences.end, &result.positions, &result.second_input,
+        &result.second_sequences.begin, &result.second_sequences.end, &result.second_positions, &result.labels}) {
     if (tensor->defined()) {
       *tensor = change(*tensor);
     }

@@ -57,9 +57,10 @@ Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::
   const auto lengths = set.lengths();
   const auto longest = lengths.empty() ? 0 : *std::ranges::max_element(lengths);
   const auto batches = plan_in_order(examples, lengths, evaluation_batch(config, device, longest));
-  std::optional<ResidentSet> own;
-  if (on_device == nullptr && belongs_on(device, set, config.batch.on_device)) {
-    on_device = &own.emplace(set, statistics, device, rows_for(config, device, lengths));
+  std::shared_ptr<const ResidentSet> own;
+  if (on_device == nullptr) {
+    own = put_on(device, set, model.plan());
+    on_device = own.get();
   }
   std::optional<Prefetcher> prefetcher;
   if (on_device == nullptr) {

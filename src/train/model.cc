@@ -137,9 +137,12 @@ Model::Model(ModelPlan plan) : plan_(std::move(plan)), module_(make_module(plan_
 
 at::Tensor Model::forward(const Batch& batch) {
   if (auto* pair = dynamic_cast<DualEncoderImpl*>(module_.get())) {
-    return pair->forward(batch.input, batch.sequences, batch.second_input, batch.second_sequences).to(at::kFloat);
+    return pair
+        ->forward(batch.input, batch.sequences, batch.second_input, batch.second_sequences, batch.positions,
+                  batch.second_positions)
+        .to(at::kFloat);
   }
-  return dynamic_cast<ClassifierImpl&>(*module_).forward(batch.input, batch.sequences).to(at::kFloat);
+  return dynamic_cast<ClassifierImpl&>(*module_).forward(batch.input, batch.sequences, batch.positions).to(at::kFloat);
 }
 
 std::int64_t Model::parameter_count() const {

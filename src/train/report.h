@@ -21,7 +21,7 @@ struct RunSummary {
   double waited = 0;          ///< seconds in which training waited for data
   double evaluating = 0;      ///< seconds of evaluations during training
   double saving = 0;          ///< seconds of checkpoints
-  std::int64_t repeated = 0;  ///< updates of this call that were repeated from a recorded graph
+  std::int64_t repeated = 0;  ///< updates that were repeated from a recorded graph
   std::size_t train_examples = 0;
   std::string chosen_on;  ///< what chose the model
   data::SetStatistics training_statistics;

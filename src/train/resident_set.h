@@ -4,11 +4,12 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "dba/data/cache.h"
-#include "dba/train/batches.h"
+#include "dba/train/model.h"
 
 namespace dba::train {
 
@@ -55,14 +56,15 @@ class ResidentSet {
 
  private:
   struct Stream {
-    at::Tensor tokens;  ///< of all examples one after the other: (T) integers or (T, channels) float32
-    at::Tensor begin;   ///< (E) int64, on the device
+    at::Tensor tokens;     ///< of all examples one after the other: (T) integers or (T, channels) float32
+    at::Tensor positions;  ///< (T) integers, of each token in its whole sequence; undefined: nothing is left out
+    at::Tensor begin;      ///< (E) int64, on the device
     std::vector<std::int64_t> lengths;
     std::int64_t longest = 0;
   };
   BatchLayout::Stream layout(const Stream& stream, std::span<const std::size_t> examples) const;
   void gather(const Stream& stream, const at::Tensor& examples, const at::Tensor& bounds,
-              const BatchLayout::Stream& layout, at::Tensor& input, Sequences& sequences) const;
+              const BatchLayout::Stream& layout, at::Tensor& input, at::Tensor& positions, Sequences& sequences) const;
 
   Rows rows_;
   Stream first_, second_;
@@ -74,9 +76,8 @@ class ResidentSet {
 bool belongs_on(at::Device device, const data::CachedSet& set, const std::string& on_device);
 /// Whether the attention is DBA's streaming passes, which neither read nor touch trailing rows.
 bool streams(const config::ModelConfig& model);
-/// Rounded on a GPU for attentions that take packed batches as they are, and for all where every sequence of the set is
-/// short.
-Rows rows_for(const config::TrainConfig& config, at::Device device, std::span<const std::int64_t> lengths);
+/// The set on the device if the configuration of the plan says that it belongs there, nothing otherwise.
+std::shared_ptr<const ResidentSet> put_on(at::Device device, const data::CachedSet& set, const ModelPlan& plan);
 
 /// A tensor of these numbers on the host, from where a copy to the device need not be waited for.
 at::Tensor ready_to_send(const std::vector<std::int64_t>& numbers, at::Device device);

@@ -24,6 +24,7 @@ data::TokeniserOptions tokeniser_options(const config::DataConfig& data) {
   options.min_count = static_cast<std::size_t>(data.min_count);
   options.max_words = static_cast<std::size_t>(data.max_vocabulary);
   options.integers = static_cast<std::size_t>(data.integers);
+  options.leave_out.assign(data.leave_out.begin(), data.leave_out.end());
   return options;
 }
 
@@ -78,6 +79,21 @@ std::string description(const std::string& name, const std::string& file, const 
 }
 
 }  // namespace
+
+std::vector<float> balanced_class_weights(const Sets& sets) {
+  const auto labels = sets.train.labels();
+  std::vector<double> count(sets.plan.encoding.labels.size(), 0.0);
+  for (const auto example : sets.train_examples) {
+    count[static_cast<std::size_t>(labels[example])] += 1;
+  }
+  const auto examples = static_cast<double>(sets.train_examples.size());
+  const auto classes = static_cast<double>(count.size());
+  std::vector<float> weights;
+  for (const auto of_class : count) {
+    weights.push_back(static_cast<float>(examples / (classes * of_class)));
+  }
+  return weights;
+}
 
 Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& folder, bool resume,
                const std::function<void(const std::string&)>& say) {

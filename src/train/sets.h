@@ -28,6 +28,9 @@ struct Sets {
   }
 };
 
+/// Examples over classes and over the class's own examples, of each class: with such weights all classes count alike.
+std::vector<float> balanced_class_weights(const Sets& sets);
+
 /// Reads or builds the caches, that of the test file too, so that what is wrong with it is found before training and
 /// not after. `say` hears of what was done. Under protocol `as_published` the test file chooses the model. With
 /// train.init_from, symbols and the longest sequence are those of that model; they are kept in the run's folder, from

@@ -68,6 +68,7 @@ void save_checkpoint(run::CheckpointStore& store, const TrainingState& state) {
                 {"stale", position.stale},
                 {"evaluated", position.evaluated},
                 {"best_test", position.best_test},
+                {"repeated", position.repeated},
                 {"seconds", position.seconds},
                 {"waited", position.waited},
                 {"evaluating", position.evaluating},
@@ -119,6 +120,7 @@ void load_checkpoint(const run::Checkpoint& checkpoint, const TrainingState& sta
     position.stale = metadata.at("stale").get<std::int64_t>();
     position.evaluated = metadata.at("evaluated").get<std::int64_t>();
     position.best_test = metadata.value("best_test", std::string());
+    position.repeated = metadata.value("repeated", std::int64_t{0});
     position.seconds = metadata.at("seconds").get<double>();
     position.waited = metadata.at("waited").get<double>();
     position.evaluating = metadata.value("evaluating", 0.0);

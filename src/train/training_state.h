@@ -23,6 +23,7 @@ struct Position {
   std::int64_t stale = 0;       ///< evaluations since the best
   std::int64_t evaluated = -1;  ///< update of the last evaluation
   std::string best_test;        ///< JSON of the best evaluation of a watched test set and its update; empty: none
+  std::int64_t repeated = 0;    ///< updates that were repeated from a recording
   double seconds = 0;           ///< of training so far
   double waited = 0;            ///< seconds of it in which training waited for data
   double evaluating = 0;        ///< seconds of it for evaluations

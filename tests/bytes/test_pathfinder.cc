@@ -64,7 +64,7 @@ TEST(Pathfinder, PicturesAreWhatTheArenaSpecifies) {
     for (const auto& contour : picture.contours) {
       ASSERT_EQ(contour.size(), 15u) << "fourteen paddles";
       for (std::size_t i = 2; i < contour.size(); ++i) {
-        EXPECT_GE(distance(contour[i], contour[i - 1]), 2.0);
+        EXPECT_GE(distance(contour[i], contour[i - 1]), 1.4) << "rounding up shortens steps up and to the left";
         EXPECT_LE(distance(contour[i], contour[i - 1]), 6.5);
       }
       for (std::size_t i = 3; i < contour.size(); ++i) {
@@ -77,6 +77,14 @@ TEST(Pathfinder, PicturesAreWhatTheArenaSpecifies) {
       }
     }
     EXPECT_NEAR(distance(picture.contours[0][0], picture.contours[1][0]), 7.0, 0.8);
+    const PixelPlace beginning = picture.contours[0][0];
+    for (const int place : {beginning.row, beginning.column}) {
+      EXPECT_GE(place, 14);
+      EXPECT_LT(place, 32 - 14);
+    }
+    // Contours begin up and to the left; steps are rounded up.
+    const PixelPlace next = picture.contours[0][1];
+    EXPECT_TRUE(next.row < beginning.row && next.column < beginning.column);
     // One disc where a contour begins, one where a contour ends: the same contour exactly where the label says so.
     bool found = false;
     for (const std::size_t one : {std::size_t{0}, std::size_t{1}}) {
@@ -92,17 +100,25 @@ TEST(Pathfinder, PicturesAreWhatTheArenaSpecifies) {
   }
   // Three standard deviations of a fair coin.
   EXPECT_NEAR(connected, kPictures / 2.0, 3 * std::sqrt(kPictures / 4.0));
-  EXPECT_GT(static_cast<double>(distractors) / kPictures, 4.0);
+  // Five tries in any direction for each of five, and 31 directions of 360 are possible: (329/360)⁵ is 0.64.
+  EXPECT_GT(static_cast<double>(distractors) / kPictures, 0.9);
+  EXPECT_LT(static_cast<double>(distractors) / kPictures, 5 * (1 - 0.637));
   EXPECT_LT(bend / bends, 0.8) << "contours bend gently";
 }
 
 TEST(Pathfinder, EasierSetsHaveShorterContoursAndMoreDistractors) {
   PathfinderOptions options;
   options.contour_length = 6;
-  const PathfinderPicture easy = draw_pathfinder(options, 0);
-  EXPECT_EQ(easy.contours[0].size(), 7u);
-  EXPECT_GT(easy.distractors.size(), 5u);
-  EXPECT_EQ(easy.distractors[0].size(), 3u);
+  std::size_t distractors = 0;
+  for (std::uint64_t number = 0; number < 50; ++number) {
+    const PathfinderPicture easy = draw_pathfinder(options, number);
+    EXPECT_EQ(easy.contours[0].size(), 7u);
+    EXPECT_LE(easy.distractors.size(), 10u);
+    distractors += easy.distractors.size();
+    for (const auto& distractor : easy.distractors)
+      EXPECT_EQ(distractor.size(), 3u);
+  }
+  EXPECT_GT(distractors, 50u * 2);
   options.contour_length = 15;
   EXPECT_THROW(draw_pathfinder(options, 0), std::invalid_argument);
   options.count = 0;

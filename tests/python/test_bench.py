@@ -159,6 +159,23 @@ def test_gpu_table_checks_and_times_every_column(tmp_path):
     assert all(figure["gradient_error"] < 1e-4 for figure in figures if figure["pass"] == "forward+backward")
 
 
+def test_gpu_table_takes_the_library_or_its_folder(tmp_path):
+    sys.path.insert(0, str(ROOT / "bench"))
+    from layer_table.columns import find_library
+
+    library = tmp_path / "libdba.so"
+    library.touch()
+    assert find_library(library) == find_library(tmp_path) == library
+    (tmp_path / "empty").mkdir()
+    for wrong, told in ((tmp_path / "empty", "holds no libdba.so"), (tmp_path / "none.so", "there is no"),
+                        (pathlib.Path(__file__), "is not libdba.so")):
+        with pytest.raises(FileNotFoundError, match=told):
+            find_library(wrong)
+    refused = run(sys.executable, ROOT / "bench" / "gpu_table.py", "--device", "cpu", "--library", tmp_path / "empty",
+                  check=False)
+    assert refused.returncode == 2 and "holds no libdba.so" in refused.stderr
+
+
 def test_help_has_examples():
     for command in ([], ["layer"], ["encoder"], ["train-step"]):
         assert "Examples:" in bench(*command, "--help").stdout

@@ -38,6 +38,8 @@ VARIANTS = {
                         "model.z_update=fixed", "data.tokeniser=whitespace", "data.cls=true", "data.eos=true"],
     "text, bare": ["model.z_update=fixed", "model.bias=false", "model.slots_norm=false", "model.embedding_norm=false",
                    "model.initialise=torch_default"],
+    "text, left out": ["data.leave_out=[32, 97]", "data.cls=true", "data.max_length=30"],
+    "pairs, left out": ["data.leave_out=[97, 98]", "model.position=sinusoidal", "data.second_text_column=more"],
     "text, linformer": ["model.method=linformer", "model.method_options=k=3, share=none", "model.tied=true"],
     "pairs, luna": ["model.method=luna", "data.second_text_column=more", "model.initialise=bert"],
     "series, performer": ["model.method=performer", "model.method_options=features=8", "model.norm_first=true"],

@@ -13,7 +13,7 @@ namespace dba::train::testing_sets {
 /// Twelve examples of two classes in a cache file, with lengths from 1 to 40, four of them the same.
 class SmallSet {
  public:
-  explicit SmallSet(data::Kind kind) : set_(build(kind)) {}
+  explicit SmallSet(data::Kind kind, const data::TokeniserOptions& tokeniser = {}) : set_(build(kind, tokeniser)) {}
 
   const data::CachedSet& set() const {
     return set_;
@@ -38,7 +38,7 @@ class SmallSet {
   }
 
  private:
-  data::CachedSet build(data::Kind kind) const {
+  data::CachedSet build(data::Kind kind, const data::TokeniserOptions& tokeniser) const {
     const int lengths[] = {5, 40, 1, 17, 9, 9, 23, 9, 2, 31, 9, 12};
     std::ofstream file(folder_ / "set.jsonl");
     for (int i = 0; i < 12; ++i) {
@@ -65,6 +65,7 @@ class SmallSet {
     file.close();
     data::CacheSource source;
     source.file = folder_ / "set.jsonl";
+    source.tokeniser = tokeniser;
     return std::move(data::open_or_build(source, folder_ / "set.cache").set);
   }
 

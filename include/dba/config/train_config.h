@@ -24,6 +24,7 @@ struct DataConfig {
   std::int64_t min_count = 1;
   std::int64_t max_vocabulary = 0;
   std::int64_t integers = 0;
+  std::vector<std::int64_t> leave_out;
   bool cls = false;
   bool eos = false;
   std::int64_t max_length = 0;

@@ -49,6 +49,7 @@ struct ChannelStatistics {
 /// (double), the encoding as JSON.
 class CachedSet {
  public:
+  /// Whole sequences: what the tokeniser leaves out is there.
   struct View {
     SymbolSpan first;
     SymbolSpan second;              ///< of a pair
@@ -73,7 +74,7 @@ class CachedSet {
   Kind kind() const {
     return encoding().kind;
   }
-  /// Symbols or time steps of each example; of a pair, of both together.
+  /// Tokens or time steps of each example, without what is left out; of a pair, of both together.
   std::vector<std::int64_t> lengths() const;
   std::vector<std::int32_t> labels() const;
   /// Examples of each class, in the order of the labels.
@@ -88,6 +89,7 @@ class CachedSet {
   struct Contents;
   explicit CachedSet(std::unique_ptr<Contents> contents);
   static CachedSet checked(std::unique_ptr<Contents> contents, const std::string& source);
+  void count_tokens();
 
   std::unique_ptr<Contents> contents_;
 };

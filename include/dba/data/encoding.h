@@ -15,7 +15,7 @@ namespace dba::data {
 
 /// An example in numbers.
 struct Encoded {
-  std::vector<std::int32_t> first;   ///< symbols
+  std::vector<std::int32_t> first;   ///< symbols of the whole sequence, what is left out included
   std::vector<std::int32_t> second;  ///< of a pair
   std::vector<float> values;         ///< of a series, steps × channels
   std::int32_t label = -1;           ///< −1: none

@@ -45,6 +45,9 @@ struct TokeniserOptions {
   std::size_t max_words = 0;
   /// Of scheme integer: numbers are below it; 0: the largest of the training part plus one.
   std::size_t integers = 0;
+  /// Bytes of scheme byte, numbers of scheme integer, that are no tokens. Encoded sequences hold them, max_length
+  /// counts them; what makes batches leaves them out, and tells the positions of the others in the whole sequence.
+  std::vector<std::int32_t> leave_out;
 };
 
 /// The words of a text: maximal runs without space, tab, line feed, vertical tab, form feed, carriage return.
@@ -107,6 +110,14 @@ class Tokeniser {
   std::optional<std::int32_t> cls() const;
   std::optional<std::int32_t> eos() const;
 
+  bool leaves_any_out() const {
+    return !left_out_.empty();
+  }
+  /// symbol: one of the vocabulary.
+  bool leaves_out(std::int32_t symbol) const {
+    return leaves_any_out() && left_out_[static_cast<std::size_t>(symbol)];
+  }
+
   /// Puts the symbols of a text or of integers in the place of `ids`; returns whether the end was cut off. Throws
   /// bytes::FormatError, which begins with `place`, for a number out of range and for a sequence that is too long and
   /// must not be cut.
@@ -128,9 +139,33 @@ class Tokeniser {
   void append_number(std::int64_t number, const std::string& place, std::vector<std::int32_t>& ids) const;
   bool finish(const std::string& place, std::vector<std::int32_t>& ids) const;
 
+  void mark_left_out();
+
   TokeniserOptions options_;
   Vocabulary vocabulary_;
+  std::vector<bool> left_out_;  ///< by symbol; empty: none
 };
+
+/// Calls take(symbol, position) for every symbol of a whole sequence that is not left out.
+template <class Symbols, class Take>
+void each_token(const Tokeniser& tokeniser, const Symbols& symbols, Take take) {
+  std::int64_t position = 0;
+  for (const std::int32_t symbol : symbols) {
+    if (!tokeniser.leaves_out(symbol))
+      take(symbol, position);
+    ++position;
+  }
+}
+
+/// How many those are.
+template <class Symbols>
+std::int64_t count_tokens(const Tokeniser& tokeniser, const Symbols& symbols) {
+  if (!tokeniser.leaves_any_out())
+    return static_cast<std::int64_t>(symbols.size());
+  std::int64_t count = 0;
+  each_token(tokeniser, symbols, [&count](std::int32_t, std::int64_t) { ++count; });
+  return count;
+}
 
 /// Collects what a tokeniser must know of the training part.
 class TokeniserBuilder {

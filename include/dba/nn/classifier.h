@@ -52,8 +52,9 @@ class BackboneImpl : public torch::nn::Cloneable<BackboneImpl> {
   void reset_parameters();
   void pretty_print(std::ostream& stream) const override;
   /// Tokens (N) or (B, n), or features (N, f) or (B, n, f). Without `sequences`, a plain batch (B, n) or (B, n, f).
-  /// Returns (B, width()).
-  at::Tensor forward(const at::Tensor& input, const std::optional<Sequences>& sequences = std::nullopt);
+  /// token_positions as for PositionEmbedding. Returns (B, width()).
+  at::Tensor forward(const at::Tensor& input, const std::optional<Sequences>& sequences = std::nullopt,
+                     const at::Tensor& token_positions = {});
   int64_t width() const;
 
   ClassifierOptions options;
@@ -73,8 +74,9 @@ class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl> {
   void reset() override;
   void reset_parameters();
   void pretty_print(std::ostream& stream) const override;
-  /// Input as for Backbone. Returns (B, classes).
-  at::Tensor forward(const at::Tensor& input, const std::optional<Sequences>& sequences = std::nullopt);
+  /// Arguments as for Backbone. Returns (B, classes).
+  at::Tensor forward(const at::Tensor& input, const std::optional<Sequences>& sequences = std::nullopt,
+                     const at::Tensor& token_positions = {});
 
   ClassifierOptions options;
   Backbone backbone{nullptr};

@@ -29,9 +29,10 @@ class DualEncoderImpl : public torch::nn::Cloneable<DualEncoderImpl> {
   void reset() override;
   void reset_parameters();
   void pretty_print(std::ostream& stream) const override;
-  /// Inputs as for Backbone, B sequences each; their lengths need not agree. Returns (B, classes).
+  /// Arguments as for Backbone, B sequences each; their lengths need not agree. Returns (B, classes).
   at::Tensor forward(const at::Tensor& input_1, const std::optional<Sequences>& sequences_1, const at::Tensor& input_2,
-                     const std::optional<Sequences>& sequences_2);
+                     const std::optional<Sequences>& sequences_2, const at::Tensor& token_positions_1 = {},
+                     const at::Tensor& token_positions_2 = {});
 
   DualEncoderOptions options;
   Backbone backbone{nullptr};

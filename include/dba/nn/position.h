@@ -22,20 +22,22 @@ struct PositionEmbeddingOptions {
   explicit PositionEmbeddingOptions(int64_t d) : d_(d) {}
   TORCH_ARG(int64_t, d);
   TORCH_ARG(Position, kind) = Position::learned;
-  /// Positions to learn; `learned` only. Longer sequences are an error on the CPU and in debug mode; otherwise, because
+  /// Positions to learn; `learned` only. Positions beyond are an error on the CPU and in debug mode; otherwise, because
   /// a check would have to wait for the GPU, tokens behind the end share the last position.
   TORCH_ARG(int64_t, max_length) = 0;
 };
 
-/// Adds to every token what its position, counted inside its sequence, says. Learned vectors are N(0, 1/d) at first.
+/// Adds to every token what its position says, counted inside its sequence unless it is given. Learned vectors are N(0,
+/// 1/d) at first.
 class PositionEmbeddingImpl : public torch::nn::Cloneable<PositionEmbeddingImpl> {
  public:
   explicit PositionEmbeddingImpl(PositionEmbeddingOptions options_);
   void reset() override;
   void reset_parameters();
   void pretty_print(std::ostream& stream) const override;
-  /// x (N, d).
-  at::Tensor forward(const at::Tensor& x, const Sequences& sequences);
+  /// x (N, d). given (N): positions of the tokens, integers in [0, max_length) in the real rows and anything
+  /// elsewhere, for sequences of which parts were left out; undefined: counted.
+  at::Tensor forward(const at::Tensor& x, const Sequences& sequences, const at::Tensor& given = {});
 
   PositionEmbeddingOptions options;
   at::Tensor weight;  ///< (max_length, d), `learned` only

@@ -29,8 +29,10 @@ std::vector<std::vector<std::size_t>> plan_in_order(std::span<const std::size_t>
 struct Batch {
   at::Tensor input;  ///< (N) int64 symbols, or (N, channels) float32
   Sequences sequences;
+  at::Tensor positions;     ///< (N) int64, of each token in its whole sequence; undefined: nothing is left out
   at::Tensor second_input;  ///< of pairs
   Sequences second_sequences;
+  at::Tensor second_positions;
   at::Tensor labels;  ///< (B) int64, −1: none
   std::int64_t count() const {
     return labels.size(0);
@@ -43,8 +45,8 @@ struct Batch {
 /// Series values (N, channels) with every channel less its mean and over its deviation; without statistics as they are.
 at::Tensor standardised(const at::Tensor& values, const data::ChannelStatistics* statistics);
 
-/// Series are standardised by mean and deviation where these are given. Where all sequences have one length,
-/// `sequences` knows it (padded_length).
+/// Symbols that the tokeniser leaves out are left out. Series are standardised by mean and deviation where these are
+/// given. Where all sequences have one length, `sequences` knows it (padded_length).
 Batch collate(const data::CachedSet& set, std::span<const std::size_t> examples,
               const data::ChannelStatistics* standardise);
 /// The same for examples that are not cached.

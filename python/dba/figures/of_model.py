@@ -37,8 +37,9 @@ def layer_weights(model: Classifier | DualEncoder, examples: Sequence[Any], laye
     model.eval()
     try:
         with torch.no_grad():
-            batch = model.known_encoding().batch(examples, next(model.parameters()).device)
-            model.backbone(batch[0], next(part for part in batch if isinstance(part, Sequences)))
+            encoding = model.known_encoding()
+            batch = encoding.batch(examples, next(model.parameters()).device)
+            model.backbone(*(batch[::2] if encoding.kind == "pairs" else batch))
             # Tied layers are called once for every place of the stack.
             x, sequences, z = calls[layer // len(encoder.layers)]
             tokens = Padded.of(x, sequences)
@@ -76,6 +77,9 @@ def draw_weights(run: pathlib.Path, input: str, index: int, layer: int, head: in
     columns = {name: data[name] for name in ("text_column", "second_text_column") if name in data}
     factors = layer_weights(model, [read_example(input, index, **columns)], layer)
     if side is not None:
+        if model.encoding.tokeniser.leave_out:
+            raise ValueError("dba plot weights: the model leaves out symbols (data.leave_out), so that tokens are no "
+                             "grid; draw them without --side")
         factors = _pixels(factors, model.encoding.tokeniser.cls, side * side)
     if which == "w_r_prime":
         axes = pictures.reconstruction(factors, head=head, side=side)

@@ -35,13 +35,14 @@ class Backbone(nn.Module):
         self.encoder = Encoder(config, max_length)
         self.pooling = Pooling(config.d, config.pooling, max_length)
 
-    def forward(self, input: Tensor, sequences: Sequences | None = None) -> Tensor:
-        """Tokens (N) or (B, n), or features (N, f) or (B, n, f). Without `sequences` a plain batch. Returns (B, w)."""
+    def forward(self, input: Tensor, sequences: Sequences | None = None, positions: Tensor | None = None) -> Tensor:
+        """Tokens (N) or (B, n), or features (N, f) or (B, n, f). Without `sequences` a plain batch. positions (N): of
+        the tokens, where parts of the sequences were left out. Returns (B, w)."""
         dimensions = 2 if self.takes_tokens else 3
         rows, sequences = as_rows("models.Backbone", "input", input, sequences, dimensions)
         x = (self.tokens if self.takes_tokens else self.features)(rows, sequences.row_mask())
         if self.positions is not None:
-            x = self.positions(x, sequences)
+            x = self.positions(x, sequences, positions)
         if self.embedding_norm is not None:
             x = self.embedding_norm.in_one_pass(x)
         x = self.encoder(functional.dropout(x, self.config.dropout, self.training), sequences)
@@ -81,10 +82,10 @@ class Classifier(_BackboneAndHead):
     ) -> None:
         super().__init__(config, classes, 1, vocabulary=vocabulary, features=features, max_length=max_length)
 
-    def forward(self, input: Tensor, sequences: Sequences | None = None) -> Tensor:
-        """Tokens (N) or (B, n), or features (N, f) or (B, n, f); packed or padded ones with `sequences`. Returns
-        logits (B, classes)."""
-        return self.head(self.backbone(input, sequences))
+    def forward(self, input: Tensor, sequences: Sequences | None = None, positions: Tensor | None = None) -> Tensor:
+        """Tokens (N) or (B, n), or features (N, f) or (B, n, f); packed or padded ones with `sequences`; positions (N)
+        where symbols are left out. Returns logits (B, classes)."""
+        return self.head(self.backbone(input, sequences, positions))
 
 
 class DualEncoder(_BackboneAndHead):
@@ -98,10 +99,11 @@ class DualEncoder(_BackboneAndHead):
 
     def forward(
         self, input_1: Tensor, input_2: Tensor, sequences_1: Sequences | None = None,
-        sequences_2: Sequences | None = None,
+        sequences_2: Sequences | None = None, positions_1: Tensor | None = None, positions_2: Tensor | None = None,
     ) -> Tensor:
         """Inputs as for Classifier, B sequences each; their lengths need not agree. Returns (B, classes)."""
-        a, b = self.backbone(input_1, sequences_1), self.backbone(input_2, sequences_2)
+        a = self.backbone(input_1, sequences_1, positions_1)
+        b = self.backbone(input_2, sequences_2, positions_2)
         if a.shape[0] != b.shape[0]:
             raise ValueError(f"dba.models.DualEncoder: input_2 must have as many documents as input_1, expected "
                              f"{a.shape[0]}, got {b.shape[0]}")

@@ -58,7 +58,7 @@ class FeatureEmbedding(nn.Module):
 
 
 class PositionEmbedding(nn.Module):
-    """Adds to every token what its position, counted inside its sequence, says."""
+    """Adds to every token what its position says, counted inside its sequence unless it is given."""
 
     def __init__(self, d: int, kind: str, max_length: int = 0) -> None:
         super().__init__()
@@ -75,9 +75,9 @@ class PositionEmbedding(nn.Module):
         if self.kind == "learned":
             nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
 
-    def forward(self, x: Tensor, sequences: Sequences) -> Tensor:
-        """x (N, d)."""
-        position = sequences.position_of_row()
+    def forward(self, x: Tensor, sequences: Sequences, given: Tensor | None = None) -> Tensor:
+        """x (N, d). given (N): positions of the tokens, for sequences of which parts were left out."""
+        position = sequences.position_of_row() if given is None else self._checked(given, sequences)
         if self.kind == "sinusoidal":
             return x + _sinusoids(position, x.shape[1], x.dtype)
         length = self.weight.shape[0]
@@ -85,6 +85,15 @@ class PositionEmbedding(nn.Module):
                 f"dba.models.PositionEmbedding: sequences must have at most {length} tokens (max_length); cut the "
                 "sequences, enlarge max_length or use sinusoidal positions")
         return x + functional.embedding(position.clamp_max(length - 1), self.weight.to(x.dtype))
+
+    def _checked(self, given: Tensor, sequences: Sequences) -> Tensor:
+        """(N) int64, 0 in rows of nobody."""
+        if given.shape != (sequences.rows,) or given.is_floating_point():
+            raise ValueError(f"dba.models.PositionEmbedding: positions must be an integer for each of the "
+                             f"{sequences.rows} rows, got {describe(given)}")
+        position = clear_rows(given.long(), sequences.row_mask())
+        require((position >= 0).all(), "dba.models.PositionEmbedding: positions must count from 0, got a negative one")
+        return position
 
 
 def _sinusoids(position: Tensor, d: int, dtype: torch.dtype) -> Tensor:

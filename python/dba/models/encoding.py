@@ -36,9 +36,13 @@ class Tokeniser:
     max_words: int = 0
     integers: int = 0
     vocabulary: list[str] = dataclasses.field(default_factory=list)
+    leave_out: list[int] = dataclasses.field(default_factory=list)
+    """bytes or numbers that are no tokens; the others keep their positions in the whole sequence"""
 
     def __post_init__(self) -> None:
         self._numbers = {word: number for number, word in enumerate(self.vocabulary)}
+        first = FIRST_BYTE if self.scheme == "byte" else 0
+        self._left_out = {first + number for number in self.leave_out}
 
     def size(self) -> int:
         """How many symbols there are."""
@@ -55,6 +59,11 @@ class Tokeniser:
             self._refuse_long(length)
             del ids[self.max_length - self.eos :]
         return [*ids, self._eos_id()] if self.eos else ids
+
+    def tokens(self, example: str | bytes | Sequence[int]) -> tuple[list[int], list[int]]:
+        """The symbols that are not left out, and their positions in the whole sequence."""
+        kept = [(symbol, i) for i, symbol in enumerate(self.encode(example)) if symbol not in self._left_out]
+        return [symbol for symbol, _ in kept], [position for _, position in kept]
 
     def _refuse_long(self, length: int) -> None:
         if self.too_long == "refuse":
@@ -105,24 +114,29 @@ class Encoding:
 
     def batch(self, examples: Sequence[Any], device: torch.device | str = "cpu") -> tuple[Tensor | Sequences, ...]:
         """Examples, packed one behind the other, as the model takes them: input and sequences; for pairs input_1,
-        input_2, sequences_1, sequences_2."""
+        input_2, sequences_1, sequences_2. Where symbols are left out, positions (N) of the tokens follow."""
         if self.kind == "pairs":
             for example in examples:
                 if isinstance(example, str | bytes) or len(example) != 2:
                     raise ValueError("dba.models.Encoding: an example must be a pair of texts, got "
                                      f"{repr(example)[:60]}")
-            (input_1, sequences_1), (input_2, sequences_2) = (
-                self._packed([example[side] for example in examples], device) for side in (0, 1)
-            )
-            return input_1, input_2, sequences_1, sequences_2
+            sides = [self._packed([example[side] for example in examples], device) for side in (0, 1)]
+            return tuple(part for both in zip(*sides, strict=True) for part in both)
         return self._packed(examples, device)
 
-    def _packed(self, examples: Sequence[Any], device: torch.device | str) -> tuple[Tensor, Sequences]:
-        encode = self._series if self.kind == "series" else lambda e: torch.tensor(self.tokeniser.encode(e)).long()
-        parts = [encode(example) for example in examples]
+    def _packed(self, examples: Sequence[Any], device: torch.device | str) -> tuple[Tensor | Sequences, ...]:
+        """Rows and sequences, and positions where symbols are left out."""
+        if self.kind == "series":
+            parts, positions = [self._series(example) for example in examples], []
+        else:
+            tokens, positions = zip(*(self.tokeniser.tokens(example) for example in examples), strict=True)
+            parts = [torch.tensor(part).long() for part in tokens]
         bounds = torch.tensor([0, *(part.shape[0] for part in parts)]).cumsum(0)
         rows = torch.cat(parts)
-        return rows.to(device), Sequences.packed(bounds.to(device), rows.shape[0])
+        packed = rows.to(device), Sequences.packed(bounds.to(device), rows.shape[0])
+        if not self.tokeniser.leave_out:
+            return packed
+        return *packed, torch.tensor([p for part in positions for p in part], device=device).long()
 
     def _series(self, example: Any) -> Tensor:
         """(time, channels) float32, standardised."""
@@ -148,8 +162,11 @@ class Encoding:
 
     def to_json(self) -> str:
         """As the program stores it."""
-        return json.dumps({"kind": self.kind, "channels": self.channels,
-                           "tokeniser": dataclasses.asdict(self.tokeniser), "labels": self.labels})
+        tokeniser = dataclasses.asdict(self.tokeniser)
+        if not self.tokeniser.leave_out:
+            del tokeniser["leave_out"]
+        return json.dumps({"kind": self.kind, "channels": self.channels, "tokeniser": tokeniser,
+                           "labels": self.labels})
 
     @staticmethod
     def from_json(text: str) -> Encoding:

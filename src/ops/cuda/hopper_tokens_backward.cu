@@ -132,11 +132,38 @@ struct Block {
   }
 };
 
+/// Notes of a block's rows, where a thread has two columns of each eight: those of the first kEarly eights are on their
+/// way while the products are, the others are loaded where they are wanted. `notes`: the thread's first.
+template <int kEarly>
+struct EarlyNotes {
+  float4 ahead[2 * kEarly];
+
+  __device__ void load(const float4* notes) {
+#pragma unroll
+    for (int i = 0; i < 2 * kEarly; ++i) {
+      asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(ahead[i].x), "=f"(ahead[i].y), "=f"(ahead[i].z), "=f"(ahead[i].w)
+                   : "l"(notes + i / 2 * 8 + i % 2));
+    }
+  }
+  __device__ float4 of(const float4* notes, int j, int c) const {
+    return j < kEarly ? ahead[2 * j + c] : __ldg(notes + 8 * j + c);
+  }
+};
+
+template <>
+struct EarlyNotes<0> {
+  __device__ void load(const float4*) {}
+  __device__ float4 of(const float4* notes, int j, int c) const {
+    return __ldg(notes + 8 * j + c);
+  }
+};
+
 template <class T, int kPanels, bool kDropout>
 class Consumer {
   using L = Layout<kPanels>;
   static constexpr int kWidth = kPanels * kPanelColumns;
-  static constexpr int kEarly = kDropout ? 0 : 2;  // columns whose notes are loaded ahead: more would spill
+  static constexpr int kEarly = kDropout ? 0 : 2;  // more would spill
 
  public:
   __device__ Consumer(const Block<kPanels>& block, int which) : b(block), consumer(which) {
@@ -161,8 +188,8 @@ class Consumer {
         multiply(scores, rows);
         multiply(gradients, dc);
         products_commit();
-        float4 early[2 * kEarly + 1];
-        load_notes(early, note, block);
+        EarlyNotes<kEarly> early;
+        early.load(notes_of(note, block));
         products_wait<0>();
         pin(scores);
         pin(gradients);
@@ -244,18 +271,8 @@ class Consumer {
                                            static_cast<int64_t>(note.sequence) * b.k.s.prepared.padded +
                                            block * kBlockSlots + 2 * (thread() & 3));
   }
-  /// The notes of the first columns, on their way while the products are.
-  __device__ void load_notes(float4 (&early)[2 * kEarly + 1], const TileNote& note, int block) const {
-    const float4* notes = notes_of(note, block);
-#pragma unroll
-    for (int i = 0; i < 2 * kEarly; ++i) {
-      asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(early[i].x), "=f"(early[i].y), "=f"(early[i].z), "=f"(early[i].w)
-                   : "l"(notes + i / 2 * 8 + i % 2));
-    }
-  }
 
-  __device__ void weigh(const TileNote& note, int block, const float4 (&early)[2 * kEarly + 1]) {
+  __device__ void weigh(const TileNote& note, int block, const EarlyNotes<kEarly>& early) {
     if ((block + 1) * kBlockSlots > b.k.s.softmax && b.k.s.rows > b.k.s.softmax) {
       weigh_block<true>(note, block, early);
     } else {
@@ -265,15 +282,14 @@ class Consumer {
 
   /// Scores and dC Xᵀ → rounded weights and rounded gradients of the scores.
   template <bool kAnyLinear>
-  __device__ void weigh_block(const TileNote& note, int block, const float4 (&early)[2 * kEarly + 1]) {
+  __device__ void weigh_block(const TileNote& note, int block, const EarlyNotes<kEarly>& early) {
     const int own = thread();
     const int first_slot = block * kBlockSlots + 2 * (own & 3);
     const float4* notes = notes_of(note, block);
     const float inverse_length = kAnyLinear ? 1.0f / static_cast<float>(note.length) : 0.0f;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float4 of_column[2] = {j < kEarly ? early[2 * j] : __ldg(notes + 8 * j),
-                                   j < kEarly ? early[2 * j + 1] : __ldg(notes + 8 * j + 1)};
+      const float4 of_column[2] = {early.of(notes, j, 0), early.of(notes, j, 1)};
       uint32_t bits = 0xF;
       if constexpr (kDropout) {
         bits = kept_tokens_by_slots(key, static_cast<uint32_t>(note.sequence),
