@@ -187,17 +187,49 @@ TEST_F(CoreOnGpu, IsTheReferenceInEveryFormShapeAndType) {
   }
 }
 
+/// The shapes that one launch serves: 16 slots and heads of 64 columns. The number of sequences decides how many of
+/// them a thread block has, and whether each of its teams has one. Every third sequence is empty: its summaries are 0.
+TEST_F(CoreOnGpu, OneLaunchServesAnyNumberOfSequences) {
+  uint64_t seed = 500;
+  for (const int64_t batch : {0, 1, 2, 7, 133, 512}) {
+    for (const CoreKind& kind : core_kinds()) {
+      for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+        const int64_t heads = batch == 512 ? 4 : batch == 2 ? 1 : 2 + 2 * (batch % 2);
+        const Shape shape{batch,      heads, 16, 64 * heads, 3 + 6 * (batch % 2), batch == 7 ? 48 : 64 * heads,
+                          batch != 2, 0.0};
+        SCOPED_TRACE(::testing::Message() << kind.name << " " << shape << " " << c10::toString(type));
+        CoreCase given(shape, kind, type, ++seed);
+        for (int64_t empty = 1; empty < batch; empty += 3) {
+          given.c[empty].zero_();
+          given.r[empty].zero_();
+        }
+        poison_memory();
+        const auto got = ops::core(given.c, given.r, given.weights, given.heads);
+        const auto plain = [&](at::ScalarType in) {
+          const auto options = at::device(at::kCPU).dtype(in);
+          const auto result = ops::reference::core(given.c.to(options), given.r.to(options), given.weights_as(options),
+                                                   given.heads, {});
+          return std::vector<at::Tensor>{result.m, result.c};
+        };
+        expect_twice_as_close({got.m, got.c}, plain(type), plain(at::kDouble), {"m", "compressed"}, type);
+      }
+    }
+  }
+}
+
 TEST_F(CoreOnGpu, ThirtyRepetitionsGiveTheSameBits) {
   for (const CoreKind& kind : core_kinds()) {
     for (const at::ScalarType type : kTypes) {
-      SCOPED_TRACE(::testing::Message() << kind.name << " " << c10::toString(type));
-      const CoreCase given({33, 4, 16, 64, 6, 64, true, 0.25}, kind, type, 7);
-      const auto first = given.run();
-      for (int repetition = 0; repetition < 30; ++repetition) {
-        poison_memory();
-        const auto again = given.run();
-        for (size_t i = 0; i < first.size(); ++i)
-          ASSERT_TRUE(identical(again[i], first[i])) << given.names()[i];
+      for (const int64_t head_width : {16, 64}) {
+        SCOPED_TRACE(::testing::Message() << kind.name << " " << c10::toString(type) << " " << head_width);
+        const CoreCase given({133, 4, 16, 4 * head_width, 6, 4 * head_width, true, 0.25}, kind, type, 7);
+        const auto first = given.run();
+        for (int repetition = 0; repetition < 30; ++repetition) {
+          poison_memory();
+          const auto again = given.run();
+          for (size_t i = 0; i < first.size(); ++i)
+            ASSERT_TRUE(identical(again[i], first[i])) << given.names()[i];
+        }
       }
     }
   }

@@ -322,6 +322,22 @@ def test_attention(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("case", ["text", "text_released", "odd"])
+def test_attention_has_the_same_bits_without_gradients(case, dtype):
+    heads, d_p, d, d_in, per_sequence, released, p = LAYERS[case]
+    generator = torch.Generator().manual_seed(8)
+    batch, tensors = attention_operands(heads, d_p, d, d_in, per_sequence, released, LENGTHS, generator)
+    operands = leaves([None if t is None else t.to(dtype) for t in tensors], dtype)
+    rng = torch.tensor(RNG, device="cuda")
+    x, each, each_bias, shared, shared_bias, restore_rows, restore_bias, out_bias, *weights = operands
+    run = lambda: torch.ops.dba.attention(x, batch.begin_tensor, batch.end_tensor, each, each_bias, shared, shared_bias,
+                                          0, weights, restore_rows, restore_bias, out_bias, heads, False, p, rng)
+    expected = run()
+    with torch.no_grad():
+        assert all(torch.equal(a, b) for a, b in zip(expected, run(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_thirty_repetitions_have_identical_bits(dtype):
     generator = torch.Generator().manual_seed(4)
     batch, tensors = attention_operands(4, 16, 128, 24, True, False, [3000, 1, 0, 500, 2000], generator)

@@ -12,6 +12,8 @@
 #include "ops/cuda/core_call.h"
 #include "ops/cuda/core_fused.h"
 #include "ops/cuda/general_convert.h"
+#include "ops/cuda/hopper_core.h"
+#include "ops/cuda/pass_operands.h"
 #include "ops/fused.h"
 #include "ops/reference/reference.h"
 #include "ops/signatures.h"
@@ -29,6 +31,16 @@ const void* data_or_null(const Tensor& tensor) {
 bool aligned(std::initializer_list<const void*> pointers) {
   return std::all_of(pointers.begin(), pointers.end(),
                      [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; });
+}
+
+MixOut mix_out(const FusedCore& out) {
+  MixOut result;
+  result.m = out.m.defined() ? out.m.mutable_data_ptr<float>() : nullptr;
+  if (out.rounded.scalar_type() != at::kFloat) {
+    result.rounded = out.rounded.mutable_data_ptr();
+    result.type = element_of(out.rounded.scalar_type());
+  }
+  return result;
 }
 
 /// What core_paper takes.
@@ -68,11 +80,41 @@ CorePaperArguments paper_arguments(const CoreCall& call, const FusedCore& out) {
   given.out_weight = call.w.out_weight.const_data_ptr();
   given.out_width = narrow(call.out_width);
   given.dropout = call.dropout();
-  given.m.m = out.m.mutable_data_ptr<float>();
-  if (out.rounded.scalar_type() != at::kFloat) {
-    given.m.rounded = out.rounded.mutable_data_ptr();
-    given.m.type = element_of(out.rounded.scalar_type());
-  }
+  given.m = mix_out(out);
+  given.compressed = out.compressed.mutable_data_ptr<float>();
+  return given;
+}
+
+/// What hopper::core_released takes.
+hopper::CoreReleasedArguments released_arguments(const CoreCall& call, const FusedCore& out) {
+  hopper::CoreReleasedArguments given{};
+  given.element = call.element();
+  given.cross = call.cross;
+  given.batch = narrow(call.batch);
+  given.heads = narrow(call.heads);
+  given.d_p = narrow(call.d_p);
+  given.d = narrow(call.d);
+  given.compressed_width = narrow(call.compressed_width);
+  given.e = narrow(call.e);
+  given.value_width = narrow(call.value_width);
+  given.c = call.c.const_data_ptr<float>();
+  given.r = call.r.const_data_ptr<float>();
+  given.compress_weight = call.w.compress_weight.const_data_ptr();
+  given.compress_bias = data_or_null(call.w.compress_bias);
+  given.query_weight = call.w.query_weight.const_data_ptr();
+  given.query_bias = data_or_null(call.w.query_bias);
+  given.key_weight = call.w.key_weight.const_data_ptr();
+  given.key_bias = data_or_null(call.w.key_bias);
+  given.value_weight = call.w.value_weight.const_data_ptr();
+  given.value_bias = data_or_null(call.w.value_bias);
+  given.norm_weight = call.w.norm_weight.const_data_ptr();
+  given.norm_bias = call.w.norm_bias.const_data_ptr();
+  given.out_weight = call.w.out_weight.const_data_ptr();
+  given.out_width = narrow(call.out_width);
+  given.aligned = aligned(
+      {given.c, given.compress_weight, given.query_weight, given.key_weight, given.value_weight, given.out_weight});
+  given.dropout = call.dropout();
+  given.m = mix_out(out);
   given.compressed = out.compressed.mutable_data_ptr<float>();
   return given;
 }
@@ -118,21 +160,33 @@ void forward_in_steps(const CoreCall& call, const CoreDevice& device, const Fuse
   }
 }
 
-void forward(const CoreCall& call, const CoreDevice& device, const FusedCore& out) {
+/// Whether a kernel that does everything serves, and has been launched.
+bool forward_in_one_launch(const CoreCall& call, const CoreDevice& device, const FusedCore& out) {
+  const auto stream = c10::cuda::getCurrentCUDAStream();
   if (!call.released) {
     const auto given = paper_arguments(call, out);
-    if (core_paper_serves(given, device)) {
-      C10_CUDA_CHECK(core_paper(given, device, c10::cuda::getCurrentCUDAStream()));
-      return;
+    const bool serves = core_paper_serves(given, device);
+    if (serves) {
+      C10_CUDA_CHECK(core_paper(given, device, stream));
     }
+    return serves;
   }
-  forward_in_steps(call, device, out);
+  if (!hopper_chosen()) {
+    return false;
+  }
+  const auto given = released_arguments(call, out);
+  if (const char* const obstacle = hopper::core_released_obstacle(given); obstacle != nullptr) {
+    log_choice(std::string("core: step by step, because ") + obstacle);
+    return false;
+  }
+  C10_CUDA_CHECK(hopper::core_released(given, stream));
+  return true;
 }
 
 }  // namespace
 
 FusedCore core_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weights, int64_t heads,
-                      const Dropout& dropout, at::ScalarType rounded) {
+                      const Dropout& dropout, at::ScalarType rounded, bool keep) {
   check_core("core", c, r, weights, heads);
   check_dropout("core", dropout, c.device());
   const c10::cuda::CUDAGuard guard(c.device());
@@ -143,11 +197,20 @@ FusedCore core_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weigh
     const auto plain = reference::core(c, r, weights, heads, dropout);
     return {plain.m, plain.c, rounded == at::kFloat ? plain.m : plain.m.to(rounded)};
   }
-  result.m = call.floats({call.batch, call.heads * call.d_p, call.out_width});
+  const std::array<int64_t, 3> sizes{call.batch, call.heads * call.d_p, call.out_width};
   result.compressed = call.floats({call.batch, call.d_p, call.compressed_width});
-  result.rounded = rounded == at::kFloat ? result.m : at::empty(result.m.sizes(), result.m.options().dtype(rounded));
-  if (call.batch > 0) {
-    forward(call, device, result);
+  if (keep || rounded == at::kFloat) {
+    result.m = call.floats(sizes);
+  }
+  result.rounded = rounded == at::kFloat ? result.m : at::empty(sizes, result.compressed.options().dtype(rounded));
+  if (call.batch > 0 && !forward_in_one_launch(call, device, result)) {
+    if (!result.m.defined()) {
+      result.m = call.floats(sizes);
+    }
+    forward_in_steps(call, device, result);
+  }
+  if (!result.m.defined()) {
+    result.m = result.rounded;
   }
   return result;
 }
@@ -157,7 +220,7 @@ namespace {
 std::tuple<Tensor, Tensor> core_cuda(const Tensor& c, const Tensor& r, const OptionalList& weights, int64_t heads,
                                      double p, const Optional& rng) {
   const SettledTypes settled;
-  const auto result = core_on_gpu(c, r, core_weights(weights), heads, dropout_of(p, rng), at::kFloat);
+  const auto result = core_on_gpu(c, r, core_weights(weights), heads, dropout_of(p, rng), at::kFloat, /*keep=*/true);
   return {result.m, result.compressed};
 }
 

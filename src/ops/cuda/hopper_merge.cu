@@ -36,8 +36,8 @@ __device__ inline Places places_of(const SlotDivision& division, int block, int 
 }
 
 /// A thread block (x: sequence, y: share of its rows). kWarpsPerRow warps share a row's parts: many parts, few rows; or
-/// a warp has a row for itself.
-template <int kWarpsPerRow>
+/// a warp has a row for itself. The sums of kAhead parts are on their way at a time, for as many registers.
+template <int kWarpsPerRow, int kAhead>
 __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries m) {
   constexpr int kRowsPerBlock = kWarps / kWarpsPerRow;
   __shared__ float partial[kWarps][256];
@@ -87,18 +87,36 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries
     const float divisor = linear || places.count == 0 ? 1.0f : total;
 
     float4 sums[2] = {};
-    for (int part = member; part < places.count; part += kWarpsPerRow) {
-      const float share = exp2_fast(m.parts.reference[row_of(part)] - reference);
-      const float* source = m.parts.sums + row_of(part) * width;
+#pragma unroll 1
+    for (int first_part = member; first_part < places.count; first_part += kAhead * kWarpsPerRow) {
+      float share[kAhead];
+      float4 value[kAhead][2] = {};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = 4 * lane + 128 * i;
-        if (column < width) {
-          const float4 value = *reinterpret_cast<const float4*>(source + column);
-          sums[i].x += share * value.x;
-          sums[i].y += share * value.y;
-          sums[i].z += share * value.z;
-          sums[i].w += share * value.w;
+      for (int i = 0; i < kAhead; ++i) {
+        const int part = first_part + i * kWarpsPerRow;
+        if (part < places.count) {
+          share[i] = m.parts.reference[row_of(part)];
+          const float* source = m.parts.sums + row_of(part) * width;
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int column = 4 * lane + 128 * half;
+            if (column < width) {
+              value[i][half] = *reinterpret_cast<const float4*>(source + column);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (first_part + i * kWarpsPerRow < places.count) {
+          share[i] = exp2_fast(share[i] - reference);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            sums[half].x += share[i] * value[i][half].x;
+            sums[half].y += share[i] * value[i][half].y;
+            sums[half].z += share[i] * value[i][half].z;
+            sums[half].w += share[i] * value[i][half].w;
+          }
         }
       }
     }
@@ -154,10 +172,11 @@ cudaError_t launch_merge(const MergeSummaries& m, cudaStream_t stream) {
   const int row_blocks = many_parts ? m.rows.rows : (m.rows.rows + kWarps - 1) / kWarps;
   const int enough = kFullGrid / m.bounds.count + 1;
   const dim3 grid(m.bounds.count, row_blocks < enough ? row_blocks : enough);
-  if (many_parts) {
-    return launch_overlapped(merge_kernel<kWarps>, grid, 32 * kWarps, 0, stream, m);
+  if (ranges >= 4 * kWarps * m.bounds.count) {
+    return launch_overlapped(merge_kernel<kWarps, 4>, grid, 32 * kWarps, 0, stream, m);
   }
-  return launch_overlapped(merge_kernel<1>, grid, 32 * kWarps, 0, stream, m);
+  return many_parts ? launch_overlapped(merge_kernel<kWarps, 1>, grid, 32 * kWarps, 0, stream, m)
+                    : launch_overlapped(merge_kernel<1, 1>, grid, 32 * kWarps, 0, stream, m);
 }
 
 }  // namespace dba::ops::cuda::hopper

@@ -43,7 +43,6 @@ struct RestoreCall {
         bounds(sequences),
         rows(reference::restore_score_rows(given.rows, given.bias), x),
         key(dropout),
-        m(floats(given.m)),
         out_bias(bias_of(given.out_bias, x)) {
     arguments.element = element_of_tokens(x);
     arguments.tf32 = tf32_products();
@@ -53,12 +52,13 @@ struct RestoreCall {
     arguments.heads = static_cast<int>(given.heads);
     arguments.linear = given.linear;
     arguments.dropout = key.key();
-    arguments.m = m.const_data_ptr<float>();
     arguments.out_width = static_cast<int>(given.m.size(2));
     set_bias(out_bias, arguments.out_bias, arguments.out_bias_elements);
   }
-  /// The general kernels read biases in float.
-  void widen_biases() {
+  /// The general kernels read M and biases in float.
+  void widen(const RestoreOperands& given) {
+    m = floats(given.m);
+    arguments.m = m.const_data_ptr<float>();
     rows.widen_biases();
     arguments.rows = rows.operand();
     out_bias = floats(out_bias);
@@ -140,7 +140,7 @@ Tensor restore_fused(const Tensor& x, const Sequences& sequences, const RestoreO
     call.round_m(operands);
     C10_CUDA_CHECK(hopper::restore(call.arguments, multiprocessors(), stream));
   } else {
-    call.widen_biases();
+    call.widen(operands);
     C10_CUDA_CHECK(general::restore(call.arguments, stream));
   }
   return y;
@@ -173,7 +173,7 @@ RestoreGradients restore_backward_fused(const Tensor& x, const Sequences& sequen
   arguments.drows = float_data(result.rows);
   arguments.dbias = float_data(result.bias);
   const bool hopper = hopper_serves("restore_backward", x, hopper::restore_backward_obstacle(arguments));
-  hopper ? call.round_m(operands) : call.widen_biases();
+  hopper ? call.round_m(operands) : call.widen(operands);
   arguments.forward = call.arguments;
   const auto memory = scratch(hopper ? hopper::restore_backward_workspace(arguments, multiprocessors())
                                      : general::restore_backward_workspace(arguments),

@@ -132,11 +132,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> restore_backward_cuda(
           dm.to(m.scalar_type()), as_type_of(dout_bias, out_bias)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_cuda(
+/// y, compressed, then what backward needs; without `keep` m may be in the tokens' type.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_passes(
     const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
     const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
     const Tensor& restore_rows, const Optional& restore_bias, const Optional& out_bias, int64_t heads, bool linear,
-    double p, const Optional& rng) {
+    double p, const Optional& rng, bool keep) {
   const SettledTypes settled;
   const auto sequences = sequences_of(x, begin, end);
   if (!fused("attention", x, sequences, heads, restore_rows.size(-2))) {
@@ -147,7 +148,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_cud
   const auto dropout = dropout_of(p, rng);
   check_compress(x, sequences, rows, dropout);
   const auto summary = compress_fused(x, sequences, rows, dropout);
-  const auto middle = core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout, x.scalar_type());
+  const c10::cuda::CUDAGuard guard(x.device());
+  // The Hopper kernels of restore read M in the tokens' type alone, the general ones in float.
+  const bool float_m = keep || !hopper_chosen() || restore_rows.dim() == 3;
+  const auto middle =
+      core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout, x.scalar_type(), float_m);
   check_restore("restore", x, sequences, restore_rows, value_or_absent(restore_bias), middle.m,
                 value_or_absent(out_bias), heads);
   const auto y = restore_fused(
@@ -155,6 +160,26 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_cud
       {restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias), heads, linear, middle.rounded},
       dropout);
   return {y, middle.compressed, summary.c, summary.r, summary.lse, middle.m};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_cuda(
+    const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
+    const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
+    const Tensor& restore_rows, const Optional& restore_bias, const Optional& out_bias, int64_t heads, bool linear,
+    double p, const Optional& rng) {
+  return forward_passes(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, weights, restore_rows,
+                        restore_bias, out_bias, heads, linear, p, rng, /*keep=*/true);
+}
+
+std::tuple<Tensor, Tensor> attention_cuda(const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each,
+                                          const Optional& each_bias, const Optional& shared,
+                                          const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
+                                          const Tensor& restore_rows, const Optional& restore_bias,
+                                          const Optional& out_bias, int64_t heads, bool linear, double p,
+                                          const Optional& rng) {
+  const auto result = forward_passes(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, weights,
+                                     restore_rows, restore_bias, out_bias, heads, linear, p, rng, /*keep=*/false);
+  return {std::get<0>(result), std::get<1>(result)};
 }
 
 std::vector<Tensor> attention_backward_cuda(const Tensor& x, const Tensor& begin, const Tensor& end,
@@ -201,6 +226,7 @@ TORCH_LIBRARY_IMPL(dba, CUDA, m) {
   m.impl("compress_backward", compress_backward_cuda);
   m.impl("restore", restore_cuda);
   m.impl("restore_backward", restore_backward_cuda);
+  m.impl("attention", attention_cuda);
   m.impl("attention_forward", attention_forward_cuda);
   m.impl("attention_backward", attention_backward_cuda);
 }
