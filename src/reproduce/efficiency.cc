@@ -24,6 +24,9 @@ Json ratio_json(const std::optional<double>& ratio) {
 
 Json cell_json(const EfficiencyResults& results, const EfficiencyCell& cell) {
   Json json = {{"method", cell.method}, {"length", cell.length}, {"pass", cell.pass}, {"status", cell.status}};
+  if (cell.build != results.fact("dba")) {
+    json["dba"] = cell.build;
+  }
   if (!cell.measured()) {
     json["reason"] = cell.reason;
     return json;
@@ -41,8 +44,10 @@ Json cell_json(const EfficiencyResults& results, const EfficiencyCell& cell) {
   return json;
 }
 
-EfficiencyCell cell_of(const Json& json) {
+/// `build`: what the file says of all cells that say nothing themselves.
+EfficiencyCell cell_of(const Json& json, const std::string& build) {
   EfficiencyCell cell;
+  cell.build = json.value("dba", build);
   cell.method = json.at("method");
   cell.length = json.at("length");
   cell.pass = json.at("pass");
@@ -74,17 +79,16 @@ Json paper_averages() {
   return averages;
 }
 
-/// What the machine's description says under that name.
-std::string fact(const EfficiencyResults& results, const std::string& wanted) {
-  for (const auto& [name, value] : results.machine) {
+}  // namespace
+
+std::string EfficiencyResults::fact(const std::string& wanted) const {
+  for (const auto& [name, value] : machine) {
     if (name == wanted) {
       return value;
     }
   }
   return "";
 }
-
-}  // namespace
 
 const EfficiencyCell* EfficiencyResults::find(const std::string& method, std::int64_t length,
                                               const std::string& pass) const {
@@ -95,6 +99,7 @@ const EfficiencyCell* EfficiencyResults::find(const std::string& method, std::in
 }
 
 void EfficiencyResults::put(EfficiencyCell cell) {
+  cell.build = fact("dba");
   if (const auto* old = find(cell.method, cell.length, cell.pass)) {
     cells[static_cast<std::size_t>(old - cells.data())] = std::move(cell);
   } else {
@@ -104,8 +109,8 @@ void EfficiencyResults::put(EfficiencyCell cell) {
 
 bool EfficiencyResults::comparable(const EfficiencyResults& other) const {
   const auto key = [](const EfficiencyResults& r) {
-    return std::tuple(fact(r, r.device == "cpu" ? "CPU" : "GPU"), fact(r, "threads"), fact(r, "torch"), r.device,
-                      r.dtype, r.batch, r.d, r.heads, r.d_ffn, r.layers);
+    return std::tuple(r.fact(r.device == "cpu" ? "CPU" : "GPU"), r.fact("threads"), r.fact("torch"), r.device, r.dtype,
+                      r.batch, r.d, r.heads, r.d_ffn, r.layers);
   };
   return key(*this) == key(other);
 }
@@ -164,7 +169,7 @@ std::optional<EfficiencyResults> read_efficiency(const std::filesystem::path& fi
     results.d_ffn = model.at("d_ffn");
     results.layers = model.at("layers");
     for (const auto& cell : json.at("cells")) {
-      results.cells.push_back(cell_of(cell));
+      results.cells.push_back(cell_of(cell, results.fact("dba")));
     }
     return results;
   } catch (const Json::exception& error) {

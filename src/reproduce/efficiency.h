@@ -26,6 +26,7 @@ struct EfficiencyCell {
   std::int64_t samples = 0;
   std::int64_t bytes = 0;  ///< held at the peak: parameters, what the optimiser keeps of them, and all the call takes
   std::string clock;
+  std::string build;  ///< version and commit of the program that took the figure
 
   bool measured() const {
     return status == "ok";
@@ -40,7 +41,9 @@ struct EfficiencyResults {
   std::vector<EfficiencyCell> cells;
 
   const EfficiencyCell* find(const std::string& method, std::int64_t length, const std::string& pass) const;
-  /// In place of the cell of the same method, length and pass, or behind the last one.
+  /// What the machine's description says under that name.
+  std::string fact(const std::string& wanted) const;
+  /// A figure of this build, in place of the cell of the same method, length and pass, or behind the last one.
   void put(EfficiencyCell cell);
   /// Whether figures of the other may stand in the same file: the same GPU or processor, type, batch and model.
   bool comparable(const EfficiencyResults& other) const;

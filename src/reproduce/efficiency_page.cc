@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <span>
 
 #include "dba/bytes/atomic_write.h"
@@ -138,16 +139,36 @@ std::string absolute_table(const EfficiencyResults& results, const std::string& 
                });
 }
 
+/// Which figures were taken with another build than the one that the machine's description names, if any.
+std::string other_builds(const EfficiencyResults& results) {
+  std::map<std::string, std::vector<std::string>> methods;
+  for (const auto& cell : results.cells) {
+    auto& of_build = methods[cell.build];
+    if (cell.build != results.fact("dba") && std::ranges::count(of_build, cell.method) == 0) {
+      of_build.push_back(cell.method);
+    }
+  }
+  std::string text;
+  for (const auto& [build, names] : methods) {
+    std::string list;
+    for (const auto& name : names) {
+      list += (list.empty() ? "" : ", ") + name;
+    }
+    text += list.empty() ? "" : "\nFigures of dba " + build + ": " + list + ".\n";
+  }
+  return text;
+}
+
 std::string section(const EfficiencyResults& results) {
   std::string machine;
   for (const auto& [name, value] : results.machine) {
     machine += (machine.empty() ? "" : "; ") + name + " " + value;
   }
-  std::string text = "\n## " + results.device + ", " + results.dtype + ", " + std::to_string(results.batch) +
-                     " sequences a batch\n\n" + std::to_string(results.layers) + " layers, d " +
-                     std::to_string(results.d) + ", " + std::to_string(results.heads) + " heads, feed-forward width " +
-                     with_commas(results.d_ffn) + ". " + machine +
-                     ". – has no figure, for the reason below; · has one, but its yardstick has none.\n";
+  std::string text =
+      "\n## " + results.device + ", " + results.dtype + ", " + std::to_string(results.batch) +
+      " sequences a batch\n\n" + std::to_string(results.layers) + " layers, d " + std::to_string(results.d) + ", " +
+      std::to_string(results.heads) + " heads, feed-forward width " + with_commas(results.d_ffn) + ". " + machine +
+      ". – has no figure, for the reason below; · has one, but its yardstick has none.\n" + other_builds(results);
   for (const std::string pass : {"training", "inference"}) {
     text += "\n### " + std::string(pass == "training" ? "Training" : "Inference") + "\n";
     for (const bool fused : {false, true}) {

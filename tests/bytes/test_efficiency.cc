@@ -37,7 +37,7 @@ EfficiencyCell cell(const std::string& method, std::int64_t length, double secon
 
 EfficiencyResults some_results() {
   EfficiencyResults results;
-  results.machine = {{"torch", "2"}, {"CPU", "a processor"}};
+  results.machine = {{"dba", "1 (old)"}, {"torch", "2"}, {"CPU", "a processor"}};
   results.device = "cpu";
   results.dtype = "float32";
   results.batch = 2;
@@ -89,6 +89,23 @@ TEST(Efficiency, AFileIsReadAsItWasWritten) {
   EXPECT_EQ(json["cells"][2]["speed_vs_unfused"], 3.0);
   std::ofstream(file) << "{}";
   EXPECT_THROW(read_efficiency(file), bytes::FormatError);
+}
+
+TEST(Efficiency, FiguresOfAnotherBuildKeepItsName) {
+  const ScratchFolder folder;
+  const auto file = folder.path() / "cpu.json";
+  write_efficiency(file, some_results());
+  EXPECT_THAT(text_of(write_efficiency_page(folder.path())), Not(HasSubstr("Figures of dba 1 (old)")));
+
+  auto later = *read_efficiency(file);
+  later.machine.front().second = "2 (new)";
+  later.put(cell("dba", 512, 2.0, 200));
+  write_efficiency(file, later);
+  const auto read = *read_efficiency(file);
+  EXPECT_EQ(read.find(kFused, 512, "training")->build, "1 (old)");
+  EXPECT_EQ(read.find("dba", 512, "training")->build, "2 (new)");
+  EXPECT_THAT(text_of(write_efficiency_page(folder.path())),
+              HasSubstr("Figures of dba 1 (old): softmax:math, softmax, yoso."));
 }
 
 TEST(Efficiency, ThePageHasThePapersFiguresBesideOursAndSaysWhatIsMissing) {
