@@ -77,10 +77,14 @@ std::vector<std::int64_t> lengths_of(const EfficiencyResults& results) {
   return lengths;
 }
 
+/// Those that have figures, in the order of efficiency_methods; others behind them as they come.
 std::vector<std::string> methods_of(const EfficiencyResults& results) {
-  std::vector<std::string> methods;
+  auto methods = efficiency_methods(results.device != "cpu");
+  std::erase_if(methods, [&](const std::string& method) {
+    return std::ranges::none_of(results.cells, [&](const EfficiencyCell& cell) { return cell.method == method; });
+  });
   for (const auto& cell : results.cells) {
-    if (std::find(methods.begin(), methods.end(), cell.method) == methods.end()) {
+    if (std::ranges::count(methods, cell.method) == 0) {
       methods.push_back(cell.method);
     }
   }

@@ -1,5 +1,8 @@
 #include <torch/torch.h>
 
+#include <cmath>
+#include <limits>
+
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
@@ -8,8 +11,13 @@ namespace dba::zoo {
 namespace {
 
 /// One over what flows through each token and head, (B, n, H); 1 where there is no token, or nothing on the other side.
+/// Sigmoids of outliers come close to zero, so flows are held where the inverse has a finite square, which its gradient
+/// contains.
 at::Tensor inverse_flow(const at::Tensor& flow) {
-  return flow.masked_fill(flow.eq(0), 1).reciprocal();
+  const double smallest = AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, flow.scalar_type(), "inverse_flow",
+      [] { return std::sqrt(static_cast<double>(std::numeric_limits<scalar_t>::min())); });
+  return flow.masked_fill(flow.eq(0), 1).clamp_min(smallest).reciprocal();
 }
 
 class Flowformer : public ZooAttention {
@@ -54,7 +62,8 @@ Member flowformer_member() {
           "With q, k after a sigmoid, n queries and m keys: incoming I_i = q_i·Σ_j k_j and outgoing O_j = k_j·Σ_i q_i "
           "flow; conserved Î_i = q_i·Σ_j k_j/O_j and Ô_j = k_j·Σ_i q_i/I_i; y_i = sigmoid(Î_i n/m) (q_i/I_i) Σ_j "
           "k_jᵀ (m softmax over j(Ô_j)) v_j. The paper's equations; its code adds 10⁻⁶ to the sums and in one of two "
-          "copies clips Ô to [−1, 1].",
+          "copies clips Ô to [−1, 1]; here flows too small for a finite gradient are held at the smallest that has "
+          "one.",
       .options = {},
       .capabilities = {},
       .build = built<Flowformer>};

@@ -84,6 +84,20 @@ def test_padding_and_packing_change_nothing_and_every_parameter_learns(name):
         assert parameter.grad.any() or parameter_name.endswith("bias"), parameter_name
 
 
+@pytest.mark.parametrize("scale", [30.0, 300.0, 3000.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_outliers_leave_values_and_gradients_finite(name, scale):
+    """Scores far beyond what an exponential or a sigmoid in single precision tells from nothing."""
+    layer = made(name).float()
+    x = (scale * tokens(2, LONGEST, seed=3)).float().requires_grad_()
+    y, _ = layer(x)
+    assert y.isfinite().all()
+    (y * tokens(2, LONGEST, seed=4)).sum().backward()
+    assert x.grad.isfinite().all()
+    for parameter_name, parameter in layer.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), parameter_name
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_cross_attention_is_there_where_the_record_says_so(name):
     layer = made(name)
