@@ -68,5 +68,44 @@ TEST(Fold, MakesScoreRowsOfSlotsAndAProjection) {
   }
 }
 
+/// Widths that are whole vectors of every instruction set, and widths that are not.
+TEST(Fold, StacksTheRowsOfSeveralProjectionsAndATail) {
+  struct Sizes {
+    int64_t heads, slots, head_width, d;
+  };
+  for (const auto& [heads, slots, head_width, d] : {Sizes{2, 9, 32, 96}, Sizes{3, 7, 5, 33}}) {
+    SCOPED_TRACE(d);
+    Random random(45);
+    const int64_t width = heads * head_width;
+    for (const bool per_sequence : {false, true}) {
+      SCOPED_TRACE(per_sequence);
+      const at::Tensor z = per_sequence ? random.leaf({3, slots, width}) : random.leaf({slots, width});
+      const std::vector<at::Tensor> weights{random.leaf({width, d}), random.leaf({width, d})};
+      const at::Tensor bias = random.leaf({width});  // of the second
+      const at::Tensor tail = random.leaf({4, d}), tail_bias = random.leaf({4});
+      std::vector<at::Tensor> rows, row_bias;
+      for (size_t group = 0; group < weights.size(); ++group) {
+        for (int64_t h = 0; h < heads; ++h) {
+          const at::Tensor z_h = 0.7 * z.narrow(-1, h * head_width, head_width);
+          rows.push_back(z_h.matmul(weights[group].narrow(0, h * head_width, head_width)));
+          const at::Tensor bias_h = bias.narrow(0, h * head_width, head_width);
+          row_bias.push_back(group == 0 ? at::zeros_like(z_h.select(-1, 0)) : z_h.matmul(bias_h));
+        }
+      }
+      std::vector<Named> inputs{{"z", z}, {"first", weights[0]}, {"second", weights[1]}, {"bias", bias}};
+      if (!per_sequence) {
+        rows.push_back(tail);
+        row_bias.push_back(tail_bias);
+        inputs.insert(inputs.end(), {{"tail", tail}, {"tail_bias", tail_bias}});
+      }
+      const auto [got_rows, got_bias] =
+          ops::fold_stack(z, weights, {at::Tensor(), bias}, per_sequence ? at::Tensor() : tail,
+                          per_sequence ? at::Tensor() : tail_bias, heads, 0.7);
+      expect_same_function({{"rows", got_rows}, {"bias", got_bias}}, {at::cat(rows, -2), at::cat(row_bias, -1)},
+                           inputs);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dba::test

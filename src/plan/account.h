@@ -51,6 +51,15 @@ struct Numbers {
     const double rest = std::fmod(width, 4 * lanes);
     return padded(width) + (cpu && rest > 0 && rest <= 3 * lanes ? kOfNarrowBlock * lanes : 0);
   }
+  /// What a sum of this many products costs in products: it is stored, and perhaps added to another.
+  double terms(double count) const {
+    constexpr double kOfStore = 4;
+    return count + (cpu ? kOfStore : 0);
+  }
+  /// The CPU's kernels copy tokens whose width is no whole number of vectors; what is left over goes number by number.
+  double copied(double tokens, double width) const {
+    return cpu ? tokens * lanes * 2 * std::fmod(width, lanes) : 0;
+  }
   Balance balance(double sequences, double tokens, double sums_per_unit) const {
     if (!cpu || sequences < 1) {
       return {};
@@ -102,13 +111,18 @@ class Account {
   void pass(const Pass& p) {
     const double one = p.tokens * p.width * p.rows;
     // Scores have the rows as their columns; sums, outputs and gradients the width.
-    const double scores = p.tokens * (s_.cpu ? p.width : s_.padded(p.width)) * s_.columns(p.rows);
-    const double others = s_.cpu ? p.tokens * p.rows * s_.columns(p.width) : scores;
+    const double scores = p.tokens * (s_.cpu ? s_.terms(p.width) : s_.padded(p.width)) * s_.columns(p.rows);
+    // The others are sums over the tokens of a tile; restore's outputs, over slots, are no shorter.
+    constexpr double kTile = 96;
+    const double tile = std::clamp(p.tokens / std::max(p.sequences, 1.0), 1.0, kTile);
+    const double over_tokens = p.tokens * p.rows * s_.columns(p.width) * s_.terms(tile) / tile;
+    const double others = s_.cpu ? over_tokens : scores;
+    const double copied = s_.copied(p.tokens, p.width);
     const double row_bytes = p.rows * p.width * s_.wide;
     const double summaries = p.restore ? 0 : p.sequences * row_bytes;
     const auto balance = s_.balance(p.sequences, p.tokens, 0);
     spread(Engine::passes, balance.waiting,
-           {2 * (scores + others), p.tokens * p.rows, s_.cpu ? summaries : 0, 0, p.sequences});
+           {2 * (scores + others + copied), p.tokens * p.rows, s_.cpu ? summaries : 0, 0, p.sequences});
     cost.operations += 4 * one;
     at(Engine::passes, kCalls) += 1;
     stream(Engine::passes, balance.waiting, p.tokens * s_.element * (p.restore ? 2 : 1) * p.width);
@@ -121,7 +135,7 @@ class Account {
     }
     // restore: U twice, dM, dU, its share of dX, dF; compress: W, dC Xᵀ, two shares of dX, dA.
     const auto back = s_.balance(p.sequences, p.tokens, p.rows * p.width);
-    const double computed = 2 * scores + (p.restore ? 4 : 3) * others;
+    const double computed = 2 * scores + (p.restore ? 4 : 3) * others + 2 * copied;
     spread(Engine::backward_passes, back.waiting,
            {2 * computed, p.tokens * p.rows * (p.restore ? 2 : 1), s_.cpu ? 3 * summaries : 0, 0, p.sequences});
     cost.operations += 2 * one * (p.restore ? 6 : 5);
@@ -130,7 +144,7 @@ class Account {
     if (s_.cpu) {
       const double packed = 2 * (p.restore ? 2 : 1) * static_cast<double>(s_.threads);
       at(Engine::backward_core, kBytes) +=
-          row_bytes * (p.each ? 4 * p.sequences : packed + 2 * static_cast<double>(back.units));
+          row_bytes * (p.each ? 4 * p.sequences : packed + 2 * back.waiting * static_cast<double>(back.units));
     }
   }
 

@@ -58,8 +58,9 @@ Cost fused(const Numbers& s) {
     account.at(engine, kOperations) += 2 * times * fold;
     account.at(engine, kCalls) += 1;
     if (s.cpu) {
-      // The weights are packed; backward sums their gradients in every unit of work.
-      account.at(engine, kBytes) += weights * (times > 1 ? 4 + 2 * static_cast<double>(balance.units) : 2);
+      // The weights are packed by all threads; backward sums their gradients in every unit of work.
+      const double sums = 2 * balance.waiting * static_cast<double>(balance.units);
+      account.at(engine, kBytes) += weights * (times > 1 ? 4 + sums : 2);
     }
   };
   core(Engine::core, 1, 1, 0);

@@ -28,7 +28,8 @@ class AttentionBackwardTask {
         slots_(slots),
         backward_(k_, core, core_masks, most),
         tokens_(tokens),
-        dm_panels_(scratch_.panels(k_, core.heads * core.d_p, core.d_out)),
+        dm_in_place_(core.d_out % k_.lanes == 0),
+        dm_panels_(scratch_.panels(k_, dm_in_place_ ? 0 : core.heads * core.d_p, core.d_out)),
         dm_(scratch_.template take<T>(most * core.heads * core.d_p * core.d_out)),
         dc_(scratch_.template take<T>(most * rows_ * core.d)),
         dr_(scratch_.template take<T>(most * rows_)) {}
@@ -39,8 +40,12 @@ class AttentionBackwardTask {
     slots_.keep_in(kept ? &weights_ : nullptr);
     tokens_.take_from(kept ? &weights_ : nullptr);
     for (int64_t i = 0; i < count; ++i) {
-      slots_.run(segments[i], dm_panels_, bias_sum);
-      k_.unpack(fixed(dm_panels_), nullptr, dm_ + i * slots * core_.d_out, core_.d_out, slots, core_.d_out);
+      T* const dm = dm_ + i * slots * core_.d_out;
+      const auto target = dm_in_place_ ? Panels<T>{dm, k_.panel, core_.d_out} : dm_panels_;
+      slots_.run(segments[i], target, bias_sum);
+      if (!dm_in_place_) {
+        k_.unpack(fixed(target), nullptr, dm, core_.d_out, slots, core_.d_out);
+      }
     }
     const auto first = segments->sequence;
     const auto at = [](const at::Tensor& t, int64_t sequence) {
@@ -76,6 +81,7 @@ class AttentionBackwardTask {
   CoreBackward<T> backward_;
   TokenTask<T> tokens_;
   Scratch scratch_;
+  bool dm_in_place_;
   Panels<T> dm_panels_;
   T *dm_, *dc_, *dr_;
 };
@@ -122,7 +128,7 @@ std::optional<AttentionGradients> attention_backward_as(const AttentionArguments
   Scratch scratch;
   std::vector<CoreSums<T>> sums;
   for (int64_t i = 0; i < plan.units(); ++i) {
-    sums.emplace_back(k, core, scratch);
+    sums.emplace_back(k, core, scratch, i == 0 ? &result.weights : nullptr);
   }
 
   const StackPlan stacks(plan, core.d_p);

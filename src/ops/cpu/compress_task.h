@@ -81,7 +81,14 @@ class CompressTask {
 
   /// A whole sequence.
   void run(const Segment& segment, const SummaryOfSequence<T>& to) {
-    run(segment, whole_);
+    const auto& k = problem_.kernels;
+    const auto slots = problem_.groups.slots(), width = problem_.x.width();
+    const bool in_place = width % k.lanes == 0;
+    auto whole = whole_;
+    if (in_place) {
+      whole.sums = {to.c, k.panel, width};
+    }
+    run(segment, whole);
     for (const auto& group : problem_.groups.groups()) {
       for (int64_t j = 0; j < group.count; ++j) {
         const auto column = group.first_column + j;
@@ -90,8 +97,11 @@ class CompressTask {
                                      whole_.rows.largest[column], whole_.rows.sum[column], whole_.rows.r[column]);
       }
     }
-    const auto width = problem_.x.width();
-    problem_.kernels.unpack(fixed(whole_.sums), divisors_, to.c, width, problem_.groups.slots(), width);
+    if (in_place) {
+      k.divide_rows(whole.sums, divisors_, slots, width);
+    } else {
+      k.unpack(fixed(whole.sums), divisors_, to.c, width, slots, width);
+    }
   }
 
   /// A part of one.

@@ -44,10 +44,15 @@ class CompressTokens {
     return {entry(c_, rows * width_),  entry(r_, rows),  entry(lse_, rows),
             entry(dc_, rows * width_), entry(dr_, rows), entry(dlse_, rows)};
   }
+  void merge(Totals<T>& totals) {
+    for (auto& sums : sums_) {
+      sums.merge(totals);
+    }
+  }
+  /// What was merged, once the totals are made.
   void put(reference::TokenGradients& result) {
     for (size_t i = 0; i < sums_.size(); ++i) {
       const auto& group = groups_.groups()[i];
-      sums_[i].merge();
       (group.each ? result.each : result.shared) = sums_[i].sums();
       if (group.bias.defined()) {
         put_softmax_bias(group, sums_[i].bias());
@@ -83,7 +88,7 @@ class CompressTokens {
       const auto width = of_.width_;
       if (with_dc_) {
         dc_ = right_factor(k, given.dc, width, slots, width, dc_scratch_);
-        k.row_products(given.dc, given.c, reduction_, slots, width);
+        k.row_products({given.dc, k.panel, width}, {given.c, k.panel, width}, reduction_, slots, width);
       } else {
         std::fill_n(reduction_, slots, T(0));
       }
@@ -112,8 +117,9 @@ class CompressTokens {
       }
     }
 
-    /// `next`: the tokens to follow, `place`: where dx goes.
-    void add(int64_t first, int64_t tokens, Panels<const T> x, Panels<T> dx, bool add, Ahead next, Ahead place) {
+    /// `next`: the tokens to follow, `place`: where dx goes, `later`: what the tile needs besides.
+    void add(int64_t first, int64_t tokens, Panels<const T> x, Panels<T> dx, bool add, Ahead next, Ahead place,
+             Ahead later) {
       const auto& k = of_.kernels_;
       const auto width = of_.width_;
       for (auto& part : parts_) {
@@ -135,7 +141,8 @@ class CompressTokens {
                                   columns_.reduction + column, part.target.bias};
         k.compress_gradient(scores, products, mask, rows, of_.groups_.first_linear(group),
                             static_cast<T>(1.0 / static_cast<double>(segment_.length)), tokens, group.count);
-        k.multiply(fixed(products), part.rows.plain(), dx, tokens, width, group.count, add);
+        k.multiply_ahead(fixed(products), part.rows.plain(), dx, tokens, width, group.count, add, later);
+        later = {};
         if (with_dc_) {
           k.multiply(fixed(scores), from_row(dc_, group.first_slot), dx, tokens, width, group.count,
                      /*add=*/true);

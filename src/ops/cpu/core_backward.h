@@ -39,7 +39,6 @@ class CoreBackward {
     dkeys_ = matrix(core.key.width());
     dlifted_ = per_head(core.first.width());
     dsummary_ = matrix(core.d);
-    dsums_ = matrix(1);
     if (core.from_source()) {
       dsource_ = matrix(core.key.inputs() + 1);
     }
@@ -68,6 +67,17 @@ class CoreBackward {
   /// dsum = aᵀ b over the stacked rows.
   void add_product(Panels<T> a, Panels<const T> b, Panels<T> sum, int64_t a_columns, int64_t b_columns, bool add) {
     k_.multiply_transposed(fixed(a), b, sum, a_columns, b_columns, forward_.rows, add);
+  }
+
+  /// The gradients of a head's weights and bias, from that of what it projects `input` to.
+  void add_linear(const HeadLinear<T>& linear, int64_t head, Panels<T> gradient, Panels<const T> input,
+                  const T* bias_factors, const LinearSums<T>& sums, bool add) {
+    const auto h = static_cast<size_t>(head);
+    add_product(gradient, input, sums.weight[h], linear.width(), linear.inputs(), add);
+    if (linear.has_bias()) {
+      k_.multiply({bias_factors, k_.panel, forward_.rows}, fixed(gradient), sums.bias[h], 1, linear.width(),
+                  forward_.rows, add);
+    }
   }
 
   void differentiate_mix(int64_t head, bool add, const T* dm, const CoreSums<T>& sums) {
@@ -135,8 +145,8 @@ class CoreBackward {
       copy(dq_, dqueries_[h], w);
       copy(dk_, dkeys_, w);
     }
-    add_product(dkeys_, forward_.input(1, head), sums.key[h], w, core_.key.extended_inputs(), add);
-    add_product(dvalues_, forward_.input(2, head), sums.value[h], g, core_.value.extended_inputs(), add);
+    add_linear(core_.key, head, dkeys_, forward_.input(1, head), forward_.bias_factors(1, head), sums.key, add);
+    add_linear(core_.value, head, dvalues_, forward_.input(2, head), forward_.bias_factors(2, head), sums.value, add);
     if (core_.from_source()) {
       k_.multiply(fixed(dkeys_), core_.key.plain(head), dsource_, forward_.rows, core_.key.inputs(), w, head > 0);
       k_.multiply(fixed(dvalues_), core_.value.plain(head), dsource_, forward_.rows, core_.value.inputs(), g,
@@ -154,8 +164,7 @@ class CoreBackward {
     if (core_.released) {
       for (int64_t head = 0; head < core_.heads; ++head) {
         const auto h = static_cast<size_t>(head);
-        add_product(dqueries_[h], fixed(forward_.query_input), sums.query[h], core_.query.width(),
-                    core_.query.extended_inputs(), add);
+        add_linear(core_.query, head, dqueries_[h], fixed(forward_.query_input), forward_.ones, sums.query, add);
         // In self-attention the keys and values come from the same rows.
         if (core_.cross && head == 0) {
           k_.unpack(fixed(dsource_), nullptr, to.dother, core_.key.inputs(), forward_.rows, core_.key.inputs());
@@ -179,8 +188,8 @@ class CoreBackward {
     forward_.split(joined_, core_.first.width(), dlifted_);
     for (int64_t head = 0; head < core_.heads; ++head) {
       const auto h = static_cast<size_t>(head);
-      add_product(dlifted_[h], fixed(forward_.summaries[0][h]), sums.first[h], core_.first.width(),
-                  core_.first.extended_inputs(), add);
+      add_linear(core_.first, head, dlifted_[h], forward_.summary(0, head), forward_.summary_sums(0, head), sums.first,
+                 add);
       put_summary(core_.first, head, 0, dlifted_[h], to);
     }
   }
@@ -189,19 +198,18 @@ class CoreBackward {
                    const CoreStack<T>& to) {
     const auto d = core_.d;
     const bool in_place = d % k_.lanes == 0;
-    if (linear.has_bias()) {
-      k_.multiply(fixed(gradient), linear.bias_column(head), dsums_, forward_.rows, 1, linear.width(), /*add=*/false);
-    }
     for (int64_t i = 0; i < forward_.count; ++i) {
       const auto row = ((i * core_.groups + group) * core_.heads + head) * core_.d_p;
       const auto target = in_place ? Panels<T>{to.dc + row * d, k_.panel, d} : forward_.of_sequence(dsummary_, i);
-      k_.multiply(fixed(forward_.of_sequence(gradient, i)), linear.plain(head), target, core_.d_p, d, linear.width(),
-                  /*add=*/false);
+      const auto of_rows = fixed(forward_.of_sequence(gradient, i));
+      k_.multiply(of_rows, linear.plain(head), target, core_.d_p, d, linear.width(), /*add=*/false);
       if (!in_place) {
         k_.unpack(fixed(target), nullptr, to.dc + row * d, d, core_.d_p, d);
       }
-      for (int64_t j = 0; j < core_.d_p; ++j) {
-        to.dr[row + j] = linear.has_bias() ? forward_.entry(dsums_, i * core_.d_p + j, 0) : T(0);
+      if (linear.has_bias()) {
+        k_.row_products(of_rows, linear.bias(head), to.dr + row, core_.d_p, linear.width());
+      } else {
+        std::fill_n(to.dr + row, core_.d_p, T(0));
       }
     }
   }
@@ -221,7 +229,7 @@ class CoreBackward {
   const Kernels<T>& k_;
   const PackedCore<T>& core_;
   CoreForward<T> forward_;
-  Panels<T> dm_, dvalues_, dp_, dq_, dk_, dkeys_, dsummary_, dsums_, dsource_{};
+  Panels<T> dm_, dvalues_, dp_, dq_, dk_, dkeys_, dsummary_, dsource_{};
   std::vector<Panels<T>> dmixed_, dqueries_, dlifted_;
   T *joined_, *scale_;
 };

@@ -34,7 +34,7 @@ reference::CoreGradients core_backward_as(const at::Tensor& c_, const at::Tensor
   Scratch scratch;
   std::vector<CoreSums<T>> sums;
   for (int64_t i = 0; i < units; ++i) {
-    sums.emplace_back(k, packed, scratch);
+    sums.emplace_back(k, packed, scratch, i == 0 ? &grad : nullptr);
   }
   // The rows of a tensor that belong to the sequences from `first` on.
   const auto given = [](const at::Tensor& t, int64_t first) {

@@ -26,8 +26,9 @@ class CoreForward {
       return heads;
     };
     for (int64_t group = 0; backward && group < core.groups; ++group) {
-      summaries.push_back(per_head(core.d + 1));
+      summaries.push_back(per_head(core.d));
     }
+    factors = scratch.take<T>(backward ? core.groups * core.heads * capacity : 0);
     lifted = per_head(core.first.width());
     if (core.from_source()) {
       source = matrix(core.key.inputs() + 1);
@@ -51,6 +52,8 @@ class CoreForward {
     transposed = scratch.panels(k, std::max({core.e, core.value.width(), core.d_p}), core.d_p);
     drawn = scratch.panels(k, (core.d_p + 3) / 4 * 4, masks.active() ? core.d_p : 0);
     no_bias = scratch.template zeros<T>(padded_columns(k, core.d_p));
+    ones = scratch.template take<T>(capacity);
+    std::fill_n(ones, capacity, T(1));
     scale = static_cast<T>(1.0 / std::sqrt(static_cast<double>(core.e)));
   }
 
@@ -61,9 +64,6 @@ class CoreForward {
     c_ = c;
     r_ = r;
     first_ = first_sequence;
-    if (!summaries.empty()) {
-      stack_summaries();
-    }
     for (int64_t head = 0; head < core.heads; ++head) {
       lift(0, head, core.first, lifted);
     }
@@ -100,7 +100,19 @@ class CoreForward {
   }
   /// What head `head` of the keys (group 1) or values (group 2) is projected from.
   Panels<const T> input(int64_t group, int64_t head) const {
-    return fixed(core.from_source() ? source : summaries[static_cast<size_t>(group)][static_cast<size_t>(head)]);
+    return core.from_source() ? fixed(source) : summary(group, head);
+  }
+  /// What its bias is multiplied with, for every row.
+  const T* bias_factors(int64_t group, int64_t head) const {
+    return core.from_source() ? ones : summary_sums(group, head);
+  }
+  /// For backward, the summaries of a head (R × d) and their r (R).
+  Panels<const T> summary(int64_t group, int64_t head) const {
+    return in_place() ? Panels<const T>{c_ + summary_row(group, head, 0) * core.d, k.panel, core.d}
+                      : fixed(summaries[static_cast<size_t>(group)][static_cast<size_t>(head)]);
+  }
+  const T* summary_sums(int64_t group, int64_t head) const {
+    return factors + (group * core.heads + head) * capacity;
   }
   Panels<T> of_sequence(Panels<T> stacked, int64_t i) const {
     return from_row(stacked, i * core.d_p);
@@ -122,12 +134,12 @@ class CoreForward {
   const MaskSource<T>& masks;
   Scratch scratch;
   int64_t capacity, rows = 0, count = 0;
-  std::vector<std::vector<Panels<T>>> summaries;  // for backward, by group and head: (R × d + 1), r in the last column
+  std::vector<std::vector<Panels<T>>> summaries;  // for backward, by group and head: (R × d)
   Panels<T> source{}, query_input{};              // (R × ·), 1 in the last column
   std::vector<Panels<T>> lifted, queries, keys, values, q, k_narrow, p, mask, dropped, mixed, normed;
   T *joined, *centred = nullptr, *rstd = nullptr;  // centred: (R, H·g) the mixed rows as LayerNorm scales them
   Panels<T> transposed, drawn;
-  T* no_bias;
+  T *no_bias, *ones, *factors;
   T scale;
 
  private:
@@ -139,33 +151,41 @@ class CoreForward {
     return ((i * core.groups + group) * core.heads + head) * core.d_p;
   }
 
-  void stack_summaries() {
-    for (int64_t group = 0; group < core.groups; ++group) {
-      for (int64_t head = 0; head < core.heads; ++head) {
-        const auto to = summaries[static_cast<size_t>(group)][static_cast<size_t>(head)];
-        for (int64_t i = 0; i < count; ++i) {
-          const auto from = summary_row(group, head, i);
-          const auto place = of_sequence(to, i);
-          k.pack(c_ + from * core.d, core.d, place, core.d_p, core.d);
-          for (int64_t j = 0; j < core.d_p; ++j) {
-            entry(place, j, core.d) = r_[from + j];
-          }
-        }
-      }
-    }
+  /// Whether products find the summaries of a head's rows where they are.
+  bool in_place() const {
+    return count == 1 && core.d % k.lanes == 0;
   }
 
-  /// Summaries are read where they lie.
+  /// The summaries that are lifted after those of a head: in backward they come from far away.
+  Ahead after(int64_t group, int64_t head, int64_t i) const {
+    const bool last = head + 1 == core.heads;
+    if (summaries.empty() || (last && group + 1 == core.groups)) {
+      return {};
+    }
+    // Keys and values take turns.
+    const auto next = group == 0 ? (last ? summary_row(1, 0, i) : summary_row(0, head + 1, i))
+                                 : (group == 1 ? summary_row(2, head, i) : summary_row(1, head + 1, i));
+    return {c_ + next * core.d, core.d_p * core.d * static_cast<int64_t>(sizeof(T))};
+  }
+
+  /// Summaries are read where they lie, and stacked for backward.
   void lift(int64_t group, int64_t head, const HeadLinear<T>& linear, const std::vector<Panels<T>>& to) {
     const auto weight = linear.transposed(head);
     for (int64_t i = 0; i < count; ++i) {
       const auto from = summary_row(group, head, i);
       const auto place = of_sequence(to[static_cast<size_t>(head)], i);
-      k.multiply({c_ + from * core.d, k.panel, core.d}, weight, place, core.d_p, linear.width(), core.d,
-                 /*add=*/false);
+      k.multiply_ahead({c_ + from * core.d, k.panel, core.d}, weight, place, core.d_p, linear.width(), core.d,
+                       /*add=*/false, after(group, head, i));
       if (linear.has_bias()) {
         k.multiply({r_ + from, k.panel, 1}, from_row(weight, core.d), place, core.d_p, linear.width(), 1,
                    /*add=*/true);
+      }
+      if (!summaries.empty()) {
+        std::copy_n(r_ + from, core.d_p, factors + (group * core.heads + head) * capacity + i * core.d_p);
+        if (!in_place()) {
+          const auto all = summaries[static_cast<size_t>(group)][static_cast<size_t>(head)];
+          k.pack(c_ + from * core.d, core.d, of_sequence(all, i), core.d_p, core.d);
+        }
       }
     }
   }

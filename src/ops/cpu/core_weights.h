@@ -18,7 +18,7 @@ class HeadLinear {
   HeadLinear() = default;
   HeadLinear(const Kernels<T>& kernels, const at::Tensor& weight, const at::Tensor& bias, int64_t heads, bool plain,
              Scratch& scratch)
-      : inputs_(weight.size(1)), width_(weight.size(0) / heads), has_bias_(bias.defined()) {
+      : panel_(kernels.panel), inputs_(weight.size(1)), width_(weight.size(0) / heads), has_bias_(bias.defined()) {
     constexpr auto type = c10::CppTypeToScalarType<T>::value;
     rows_ = weight.to(type).contiguous();
     terms_ = has_bias_ ? bias.to(type).contiguous() : bias;
@@ -26,9 +26,6 @@ class HeadLinear {
       transposed_.push_back(scratch.panels(kernels, extended_inputs(), width_));
       if (plain) {
         plain_scratch_.push_back(right_factor_scratch(kernels, width_, inputs_, scratch));
-        if (has_bias_) {
-          bias_column_.push_back(scratch.panels(kernels, width_, 1));
-        }
       }
     }
     plain_.resize(plain_scratch_.size());
@@ -38,16 +35,12 @@ class HeadLinear {
   void pack(const Kernels<T>& kernels, int64_t head) {
     const auto h = static_cast<size_t>(head);
     const T* const from = rows_.template const_data_ptr<T>() + head * width_ * inputs_;
-    const T* const term = has_bias_ ? terms_.template const_data_ptr<T>() + head * width_ : nullptr;
     kernels.pack_transposed(from, inputs_, transposed_[h], width_, inputs_);
     if (has_bias_) {
-      kernels.pack(term, width_, from_row(transposed_[h], inputs_), 1, width_);
+      kernels.pack(bias(head).entries, width_, from_row(transposed_[h], inputs_), 1, width_);
     }
     if (!plain_.empty()) {
       plain_[h] = right_factor(kernels, from, inputs_, width_, inputs_, plain_scratch_[h]);
-      if (has_bias_) {
-        kernels.pack_transposed(term, width_, bias_column_[h], 1, width_);
-      }
     }
   }
 
@@ -67,20 +60,21 @@ class HeadLinear {
   int64_t width() const {
     return width_;
   }
-  /// (w × 1)
-  Panels<const T> bias_column(int64_t head) const {
-    return fixed(bias_column_[static_cast<size_t>(head)]);
+  /// (· × w) the same row everywhere; where there is a bias.
+  Panels<const T> bias(int64_t head) const {
+    return {terms_.template const_data_ptr<T>() + head * width_, panel_, 0};
   }
   bool has_bias() const {
     return has_bias_;
   }
 
  private:
+  int64_t panel_ = 0;
   int64_t inputs_ = 0;
   int64_t width_ = 0;
   bool has_bias_ = false;
   at::Tensor rows_, terms_;
-  std::vector<Panels<T>> transposed_, plain_scratch_, bias_column_;
+  std::vector<Panels<T>> transposed_, plain_scratch_;
   std::vector<Panels<const T>> plain_;
 };
 
@@ -116,10 +110,11 @@ struct PackedCore {
     const auto of_width = has_width ? weights.width.to(type).contiguous() : at::Tensor();
     std::vector<Panels<T>> of_out, of_out_plain;
     for (int64_t head = 0; head < heads; ++head) {
-      of_out.push_back(scratch.panels(kernels, value.width(), d_out));
-      out_transposed.push_back(fixed(of_out.back()));
       if (backward) {
         of_out_plain.push_back(right_factor_scratch(kernels, d_out, value.width(), scratch));
+      } else {
+        of_out.push_back(scratch.panels(kernels, value.width(), d_out));
+        out_transposed.push_back(fixed(of_out.back()));
       }
       if (has_width) {
         const auto r = of_width.template const_data_ptr<T>() + head * key.width() * e;
@@ -151,9 +146,10 @@ struct PackedCore {
         }
         const auto h = static_cast<size_t>(head);
         const T* const columns = out.template const_data_ptr<T>() + head * value.width();
-        kernels.pack_transposed(columns, out.size(1), of_out[h], d_out, value.width());
         if (backward) {
           out_plain[h] = right_factor(kernels, columns, out.size(1), d_out, value.width(), of_out_plain[h]);
+        } else {
+          kernels.pack_transposed(columns, out.size(1), of_out[h], d_out, value.width());
         }
       }
     });
@@ -173,7 +169,7 @@ struct PackedCore {
   HeadLinear<T> first;              // of group 0: W_Q in form paper, P_v in form released
   HeadLinear<T> query, key, value;  // query in form released only
   at::Tensor norm_weight, norm_bias, other, out;
-  std::vector<Panels<const T>> out_transposed, out_plain;      // (g × d_out), (d_out × g)
+  std::vector<Panels<const T>> out_transposed, out_plain;      // forward: (g × d_out), backward: (d_out × g)
   std::vector<Panels<const T>> width_plain, width_transposed;  // (w × e), (e × w)
 };
 

@@ -87,12 +87,13 @@ struct Kernels {
   void (*rounded_gelu)(T* x, int64_t count);
   void (*rounded_gelu_gradient)(const T* x, T* gradient, int64_t count);
 
-  /// Row i times factor[i].
+  /// Row i times factor[i], or over divisor[i].
   void (*scale_rows)(Panels<T> matrix, const T* factor, int64_t rows, int64_t columns);
+  void (*divide_rows)(Panels<T> matrix, const T* divisor, int64_t rows, int64_t columns);
   /// sums[j] += Σ over the rows of column j.
   void (*add_rows)(Panels<const T> matrix, T* sums, int64_t rows, int64_t columns);
-  /// products[i] = Σ_j a(i, j) b(i, j), both row-major without gaps.
-  void (*row_products)(const T* a, const T* b, T* products, int64_t rows, int64_t columns);
+  /// products[i] = Σ_j a(i, j) b(i, j); b has one row for all where its rows are 0 apart.
+  void (*row_products)(Panels<const T> a, Panels<const T> b, T* products, int64_t rows, int64_t columns);
 
   /// 0 or `kept` for tokens first_token … of the slots first_slot …; first_token is a multiple of 4.
   void (*dropout_mask)(const MaskKey& key, T kept, Panels<T> mask, int64_t first_token, int64_t tokens,

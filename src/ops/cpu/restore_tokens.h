@@ -21,8 +21,11 @@ class RestoreTokens {
         mix_(given.m.to(c10::CppTypeToScalarType<T>::value).contiguous()),
         sums_(kernels, plan, batch, group_.count, group_.rows.size(-1), group_.each) {}
 
+  void merge(Totals<T>& totals) {
+    sums_.merge(totals);
+  }
+  /// What was merged, once the totals are made.
   void put(reference::TokenGradients& result) {
-    sums_.merge();
     result.restore_rows = sums_.sums();
     result.restore_bias = group_.bias.defined() ? sums_.bias() : at::Tensor();
   }
@@ -40,6 +43,12 @@ class RestoreTokens {
 
     void take_from(KeptWeights<T>* kept) {
       tile_.keep_in(kept, /*weighed=*/true);
+    }
+    /// What `begin` reads.
+    Ahead needs(const Segment& segment) const {
+      const auto numbers = tile_.slots() * of_.dy_.width();
+      return {of_.mix_.template const_data_ptr<T>() + segment.sequence * numbers,
+              numbers * static_cast<int64_t>(sizeof(T))};
     }
     void begin(const Segment& segment, int64_t unit) {
       segment_ = segment;

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "ops/cpu/scratch.h"
+#include "ops/cpu/totals.h"
 #include "ops/cpu/work_plan.h"
 
 namespace dba::ops::cpu {
@@ -29,13 +28,16 @@ class RowSums {
     sums_ = each ? at::empty({batch, count, width}, type) : at::empty({count, width}, type);
     bias_ = each ? at::empty({batch, count}, type) : at::empty({count}, type);
     for (int64_t i = 0; i < (each ? plan.parts : plan.units()); ++i) {
-      kept_.push_back(make(scratch_));
+      kept_.push_back(make(scratch_, /*in_place=*/!each && i == 0));
     }
   }
 
-  /// For a thread, to sum up whole sequences in.
-  RowSum<T> make(Scratch& scratch) const {
-    return {scratch.panels(kernels_, count_, width_), scratch.take<T>(padded_columns(kernels_, count_))};
+  /// For a thread, to sum up whole sequences in; or, for one unit of work, where the total goes if its width allows it.
+  RowSum<T> make(Scratch& scratch, bool in_place = false) const {
+    return {in_place && width_ % kernels_.lanes == 0
+                ? Panels<T>{sums_.template mutable_data_ptr<T>(), kernels_.panel, width_}
+                : scratch.panels(kernels_, count_, width_),
+            scratch.take<T>(padded_columns(kernels_, count_))};
   }
   /// Where the sums of a segment go; `own` is the thread's.
   const RowSum<T>& target(const Segment& segment, int64_t unit, const RowSum<T>& own) const {
@@ -57,14 +59,14 @@ class RowSums {
       std::copy_n(sum.bias, count_, bias_of(segment.sequence));
     }
   }
-  /// Called when all are through.
-  void merge() {
+  /// Called when all are through; the totals are still to be made.
+  void merge(Totals<T>& totals) {
     if (!each_) {
-      total(0, static_cast<int64_t>(kept_.size()), 0);
+      add(totals, 0, static_cast<int64_t>(kept_.size()), 0);
       return;
     }
     for (const auto& split : plan_.splits) {
-      total(split.first_part, split.parts, split.sequence);
+      add(totals, split.first_part, split.parts, split.sequence);
     }
     for (const auto sequence : plan_.empty) {
       std::fill_n(rows_of(sequence), count_ * width_, T(0));
@@ -86,31 +88,15 @@ class RowSums {
   T* bias_of(int64_t sequence) {
     return bias_.mutable_data_ptr<T>() + sequence * count_;
   }
-  void total(int64_t first, int64_t kept, int64_t sequence) {
-    T* const out = rows_of(sequence);
-    T* const out_bias = bias_of(sequence);
-    const auto panel = kernels_.panel;
-    at::parallel_for(0, count_, 16, [&](int64_t from, int64_t to) {
-      for (auto i = from; i < to; ++i) {
-        T bias = 0;
-        for (auto n = first; n < first + kept; ++n) {
-          bias += kept_[static_cast<size_t>(n)].bias[i];
-        }
-        out_bias[i] = bias;
-        for (int64_t j = 0; j < width_; j += panel) {
-          T* const row = out + i * width_ + j;
-          const auto columns = std::min(panel, width_ - j);
-          std::fill_n(row, columns, T(0));
-          for (auto n = first; n < first + kept; ++n) {
-            const auto& sums = kept_[static_cast<size_t>(n)].sums;
-            const T* const part = sums.entries + j / panel * sums.stride + i * panel;
-            for (int64_t c = 0; c < columns; ++c) {
-              row[c] += part[c];
-            }
-          }
-        }
-      }
-    });
+  void add(Totals<T>& totals, int64_t first, int64_t kept, int64_t sequence) {
+    std::vector<Panels<T>> sums;
+    std::vector<T*> biases;
+    for (auto n = first; n < first + kept; ++n) {
+      sums.push_back(kept_[static_cast<size_t>(n)].sums);
+      biases.push_back(kept_[static_cast<size_t>(n)].bias);
+    }
+    totals.add(std::move(sums), count_, width_, rows_of(sequence), width_);
+    totals.add(biases, count_, bias_of(sequence));
   }
 
   const Kernels<T>& kernels_;

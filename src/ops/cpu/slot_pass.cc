@@ -34,7 +34,9 @@ std::pair<at::Tensor, at::Tensor> slot_pass_as(const at::Tensor& x, const Sequen
       }
     }
   });
-  dm.merge();
+  Totals<T> totals(k);
+  dm.merge(totals);
+  totals.make();
   return {dm.sums(), dout_bias.total()};
 }
 

@@ -16,6 +16,14 @@ struct TokenProblem {
   std::optional<RestoreTokens<T>> restore;
 
   void put(reference::TokenGradients& result) {
+    Totals<T> totals(kernels);
+    if (compress) {
+      compress->merge(totals);
+    }
+    if (restore) {
+      restore->merge(totals);
+    }
+    totals.make();
     if (compress) {
       compress->put(result);
     }
@@ -51,9 +59,6 @@ class TokenTask {
     if (compress_) {
       compress_->begin(segment, unit, given);
     }
-    if (restore_) {
-      restore_->begin(segment, unit);
-    }
     const auto tile = segment.tile();
     for (int64_t first = 0; first < segment.tokens; first += tile) {
       const auto count = std::min(tile, segment.tokens - first);
@@ -62,9 +67,12 @@ class TokenTask {
       const auto x = problem_.x.factor(k, row, count, tile_);
       if (compress_) {
         compress_->add(first, count, x, target, /*add=*/false, problem_.x.ahead(row + count, tile),
-                       problem_.dx.ahead(row, count));
+                       problem_.dx.ahead(row, count), restore_ && first == 0 ? restore_->needs(segment) : Ahead{});
       }
       if (restore_) {
+        if (first == 0) {
+          restore_->begin(segment, unit);
+        }
         restore_->add(first, count, x, target, /*add=*/compress_.has_value());
       }
       problem_.dx.store(k, row, count, fixed(target));

@@ -30,22 +30,22 @@ struct Halves<float> {
 
 template <class T>
 void pack(const T* from, int64_t row_stride, Panels<T> to, int64_t rows, int64_t columns) {
-  each_panel<T>(columns, [&](int64_t index, int64_t width) {
-    T* const panel = to.entries + index * to.stride;
-    const T* const source = from + index * kPanel<T>;
-    for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < rows; ++i) {
+    each_panel<T>(columns, [&](int64_t index, int64_t width) {
+      T* const target = to.entries + index * to.stride + i * kPanel<T>;
+      const T* const source = from + i * row_stride + index * kPanel<T>;
       int64_t j = 0;
       for (; j + kLanes<T> <= width; j += kLanes<T>) {
-        store(panel + i * kPanel<T> + j, load_unaligned(source + i * row_stride + j));
+        store(target + j, load_unaligned(source + j));
       }
       for (; j < width; ++j) {
-        panel[i * kPanel<T> + j] = source[i * row_stride + j];
+        target[j] = source[j];
       }
       for (; j % kLanes<T> != 0; ++j) {
-        panel[i * kPanel<T> + j] = 0;
+        target[j] = 0;
       }
-    }
-  });
+    });
+  }
 }
 
 inline Vector<float> load_widened(const uint16_t* from) {
@@ -99,22 +99,22 @@ inline void pack_bfloat16(const uint16_t* from, int64_t row_stride, Panels<float
 
 template <class T>
 void unpack(Panels<const T> from, const T* row_divisor, T* to, int64_t row_stride, int64_t rows, int64_t columns) {
-  each_panel<T>(columns, [&](int64_t index, int64_t width) {
-    const T* const panel = from.entries + index * from.stride;
-    T* const target = to + index * kPanel<T>;
-    for (int64_t i = 0; i < rows; ++i) {
-      const T divisor = row_divisor == nullptr ? T(1) : row_divisor[i];
-      const bool divide = divisor != T(1);
+  for (int64_t i = 0; i < rows; ++i) {
+    const T divisor = row_divisor == nullptr ? T(1) : row_divisor[i];
+    const bool divide = divisor != T(1);
+    each_panel<T>(columns, [&](int64_t index, int64_t width) {
+      const T* const source = from.entries + index * from.stride + i * kPanel<T>;
+      T* const target = to + i * row_stride + index * kPanel<T>;
       int64_t j = 0;
       for (; j + kLanes<T> <= width; j += kLanes<T>) {
-        const Vector<T> value = load(panel + i * kPanel<T> + j);
-        store_unaligned<T>(target + i * row_stride + j, divide ? value / divisor : value);
+        const Vector<T> value = load(source + j);
+        store_unaligned<T>(target + j, divide ? value / divisor : value);
       }
       for (; j < width; ++j) {
-        target[i * row_stride + j] = panel[i * kPanel<T> + j] / divisor;
+        target[j] = source[j] / divisor;
       }
-    }
-  });
+    });
+  }
 }
 
 inline void unpack_bfloat16(Panels<const float> from, uint16_t* to, int64_t row_stride, int64_t rows, int64_t columns) {

@@ -66,6 +66,7 @@ const Kernels<T>* table(const char* name) {
       k.rounded_gelu_gradient = rounded_gelu_gradient;
     }
     k.scale_rows = scale_rows<T>;
+    k.divide_rows = divide_rows<T>;
     k.add_rows = add_rows<T>;
     k.row_products = row_products<T>;
     k.dropout_mask = dropout_mask<T>;
