@@ -38,7 +38,8 @@ def print_rows(rows: list[dict], names: list[str]) -> None:
 
     print(f"{first['form']:9} {first['length']:>9,} " + " ".join(f"{cell(name):>18}" for name in names), flush=True)
     if first["pass"] != "forward" and any(row.get("peak_bytes") for row in rows):
-        memory = [f"{cells[n]['peak_bytes'] / 1e6:.0f} MB" if cells.get(n, {}).get("peak_bytes") else "–" for n in names]
+        peaks = [cells.get(name, {}).get("peak_bytes") for name in names]
+        memory = [f"{peak / 1e6:.0f} MB" if peak else "–" for peak in peaks]
         print(f"{'':9} {'peak':>9} " + " ".join(f"{text:>18}" for text in memory), flush=True)
     for row in rows:
         if "reason" in row:

@@ -57,9 +57,12 @@ class GraphRecorder : public train::StepRecorder {
       }
       graph->capture_end();
     } catch (...) {
-      clean_up(device, generator, random_state);
       // What the work has thrown comes first: it is what broke the recording.
       failure = failure ? failure : std::current_exception();
+      try {
+        clean_up(device, generator, random_state);
+      } catch (...) {  // the first failure is the one to tell
+      }
     }
     if (failure) {
       // Nobody may record into a pool that its last graph has released.

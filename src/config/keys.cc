@@ -80,7 +80,8 @@ std::vector<Key> data_keys() {
        "training data plus one; `integer` only."},
       {"data.leave_out", Integers{DBA_PLACE(data.leave_out), 0},
        "Symbols that are no tokens, as bytes (`byte`) or numbers (`integer`): [0] leaves out black pixels. The others "
-       "keep their positions in the whole sequence, and data.max_length counts the whole."},
+       "keep their positions in the whole sequence, as far as position embeddings go, and data.max_length counts the "
+       "whole."},
       {"data.cls", Flag{DBA_PLACE(data.cls)}, "Whether a <CLS> symbol goes before every sequence."},
       {"data.eos", Flag{DBA_PLACE(data.eos)}, "Whether an end symbol goes behind every sequence."},
       {"data.max_length", Integer{DBA_PLACE(data.max_length), 0, 1 << 24},

@@ -180,12 +180,15 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
 
 void CachedSet::count_tokens() {
   const Tokeniser& tokeniser = encoding().tokeniser;
-  if (!tokeniser.leaves_any_out())
+  if (!tokeniser.leaves_any_out() || size() == 0)
     return;
+  double total = 0;
   for (std::size_t i = 0; i < size(); ++i) {
     const View view = example(i);
     contents_->tokens.push_back(data::count_tokens(tokeniser, view.first) + data::count_tokens(tokeniser, view.second));
+    total += static_cast<double>(contents_->tokens.back());
   }
+  contents_->statistics.mean_length = total / static_cast<double>(size());
 }
 
 std::size_t CachedSet::size() const {

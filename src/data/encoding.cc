@@ -106,6 +106,8 @@ Encoding Encoding::from_json(std::string_view text, const std::string& source) {
   }
   if ((encoding.kind == Kind::series) != (encoding.channels > 0))
     throw bytes::FormatError(source + ": encoding: series, and only they, have channels");
+  if (encoding.kind == Kind::series && encoding.tokeniser.leaves_any_out())
+    throw bytes::FormatError(source + ": encoding: a series has no symbols that leave_out could leave out");
   return encoding;
 }
 

@@ -31,9 +31,10 @@ at::Tensor sinusoids(const at::Tensor& position, int64_t d, at::ScalarType type)
 /// (N) int64, 0 in the rows of nobody.
 at::Tensor given_positions(const at::Tensor& given, const Sequences& sequences) {
   TORCH_CHECK(given.dim() == 1 && given.size(0) == sequences.rows &&
-                  at::isIntegralType(given.scalar_type(), /*includeBool=*/false),
+                  at::isIntegralType(given.scalar_type(), /*includeBool=*/false) &&
+                  given.device() == sequences.begin.device(),
               "dba::PositionEmbedding::forward: given must hold an integer for each of the ", sequences.rows,
-              " rows, got ", ops::describe(given));
+              " rows, on the device of the sequences, got ", ops::describe(given));
   const auto position = clear_rows(given.to(at::kLong), real_rows(sequences));
   if (ops::values_can_be_checked(position) && position.numel() > 0) {
     const auto first = position.min().item<int64_t>();
@@ -101,12 +102,12 @@ at::Tensor PositionEmbeddingImpl::forward(const at::Tensor& x, const Sequences& 
   if (one_length || (ops::values_can_be_checked(position) && position.numel() > 0)) {
     const auto longest = one_length ? sequences.padded_length : position.max().item<int64_t>() + 1;
     TORCH_CHECK(longest <= options.max_length(), "dba::PositionEmbedding::forward: sequences must have at most ",
-                options.max_length(), " tokens (max_length), got ", longest,
-                "; cut the sequences, enlarge max_length or use sinusoidal positions");
+                options.max_length(), " tokens (max_length), ", given.defined() ? "left-out ones included, " : "",
+                "got ", longest, "; cut the sequences, enlarge max_length or use sinusoidal positions");
   }
   const auto table = weight.to(rows.scalar_type());
   return add(one_length ? table.narrow(0, 0, sequences.padded_length)
-                        : at::embedding(table, position.clamp_max(options.max_length() - 1)));
+                        : at::embedding(table, position.clamp(0, options.max_length() - 1)));
 }
 
 }  // namespace dba

@@ -10,7 +10,7 @@ namespace dba::plan {
 namespace {
 
 /// The two passes stand unless another order promises this share of their time: predictions are not better than that.
-constexpr double kWorthwhile = 0.95;
+constexpr double kWorthwhile = 0.97;
 
 std::string obstacle_of(const Shape& shape, Candidate candidate) {
   switch (candidate) {

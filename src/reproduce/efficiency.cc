@@ -25,7 +25,7 @@ Json ratio_json(const std::optional<double>& ratio) {
 Json cell_json(const EfficiencyResults& results, const EfficiencyCell& cell) {
   Json json = {{"method", cell.method}, {"length", cell.length}, {"pass", cell.pass}, {"status", cell.status}};
   if (cell.build != results.fact("dba")) {
-    json["dba"] = cell.build;
+    json["build"] = cell.build;
   }
   if (!cell.measured()) {
     json["reason"] = cell.reason;
@@ -47,7 +47,7 @@ Json cell_json(const EfficiencyResults& results, const EfficiencyCell& cell) {
 /// `build`: what the file says of all cells that say nothing themselves.
 EfficiencyCell cell_of(const Json& json, const std::string& build) {
   EfficiencyCell cell;
-  cell.build = json.value("dba", build);
+  cell.build = json.value("build", build);
   cell.method = json.at("method");
   cell.length = json.at("length");
   cell.pass = json.at("pass");

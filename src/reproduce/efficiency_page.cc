@@ -147,8 +147,11 @@ std::string absolute_table(const EfficiencyResults& results, const std::string& 
 std::string other_builds(const EfficiencyResults& results) {
   std::map<std::string, std::vector<std::string>> methods;
   for (const auto& cell : results.cells) {
+    if (!cell.measured() || cell.build == results.fact("dba")) {
+      continue;
+    }
     auto& of_build = methods[cell.build];
-    if (cell.build != results.fact("dba") && std::ranges::count(of_build, cell.method) == 0) {
+    if (std::ranges::count(of_build, cell.method) == 0) {
       of_build.push_back(cell.method);
     }
   }
@@ -158,7 +161,7 @@ std::string other_builds(const EfficiencyResults& results) {
     for (const auto& name : names) {
       list += (list.empty() ? "" : ", ") + name;
     }
-    text += list.empty() ? "" : "\nFigures of dba " + build + ": " + list + ".\n";
+    text += "\nFigures of dba " + build + ": " + list + ".\n";
   }
   return text;
 }

@@ -39,7 +39,8 @@ void add_shortened(FoundParts& parts) {
       const auto updates = std::to_string(shortened->updates) + " updates";
       section.variant = variant;
       section.heading = "Shortened to " + updates + ": " + section.heading;
-      section.text = "Trials with " + updates + " a run: how far each method had come by then, not what it reaches. " +
+      section.text = "Trials with " + updates +
+                     " a run, the schedule shortened alike: how the methods compare after so little training. " +
                      section.text;
       section.beside_paper = false;
       sections.push_back(section);

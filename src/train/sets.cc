@@ -113,6 +113,11 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
     auto learned = data::is_cache(data.train)
                        ? data::CachedSet::open(data.train).encoding()
                        : data::learn_encoding(*data::make_reader(data.train, source.reader), source.tokeniser);
+    if (inherited->tokeniser.options().leave_out != source.tokeniser.leave_out) {
+      throw std::invalid_argument(
+          "data.leave_out: must be that of the model in train.init_from (" + config.train.init_from +
+          "), whose symbols are taken over; set it to the same list, or start without init_from");
+    }
     learned.tokeniser = inherited->tokeniser;
     source.encoding = learned;
   }

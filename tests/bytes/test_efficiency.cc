@@ -105,7 +105,7 @@ TEST(Efficiency, FiguresOfAnotherBuildKeepItsName) {
   EXPECT_EQ(read.find(kFused, 512, "training")->build, "1 (old)");
   EXPECT_EQ(read.find("dba", 512, "training")->build, "2 (new)");
   EXPECT_THAT(text_of(write_efficiency_page(folder.path())),
-              HasSubstr("Figures of dba 1 (old): softmax:math, softmax, yoso."));
+              HasSubstr("Figures of dba 1 (old): softmax:math, softmax."));
 }
 
 TEST(Efficiency, ThePageHasThePapersFiguresBesideOursAndSaysWhatIsMissing) {

@@ -53,6 +53,7 @@ TEST(LeftOutSymbols, LeaveTheOthersInTheirPlaces) {
   EXPECT_THAT(set.lengths(), ElementsAre(4, 2, 6));
   // Positions are learned for the whole.
   EXPECT_EQ(set.statistics().longest, 6u);
+  EXPECT_EQ(set.statistics().mean_length, 4.0);
 }
 
 TEST(LeftOutSymbols, AreBytesOfTextsAndOfPairs) {

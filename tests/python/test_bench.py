@@ -159,8 +159,8 @@ def test_gpu_table_checks_and_times_every_column(tmp_path):
     assert all(figure["gradient_error"] < 1e-4 for figure in figures if figure["pass"] == "forward+backward")
 
 
-def test_gpu_table_takes_the_library_or_its_folder(tmp_path):
-    sys.path.insert(0, str(ROOT / "bench"))
+def test_gpu_table_takes_the_library_or_its_folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
     from layer_table.columns import find_library
 
     library = tmp_path / "libdba.so"

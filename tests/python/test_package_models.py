@@ -15,6 +15,7 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 import dba  # noqa: E402
+from dba.models.embedding import PositionEmbedding  # noqa: E402
 from dba.models.yaml_text import read_settings, write_settings  # noqa: E402
 
 DBA = pathlib.Path(os.environ.get("DBA_PROGRAM", ROOT / "build" / "release" / "bin" / "dba"))
@@ -244,3 +245,19 @@ def test_settings_are_read_as_they_were_written():
     assert read_settings('a: "\\x09\\\\x41"\nb: gelu\n# comment\n', "test") == {"a": "\t\\x41", "b": "gelu"}
     with pytest.raises(ValueError, match="test:1: expected"):
         read_settings("nonsense", "test")
+
+
+def test_what_leaves_out_no_symbol_or_stands_nowhere_is_refused():
+    with pytest.raises(ValueError, match=r"leave_out must hold symbols below 10 \(scheme integer\), got \[10\]"):
+        dba.models.Tokeniser(scheme="integer", integers=10, cls=True, leave_out=[10])
+    with pytest.raises(ValueError, match="leave_out must hold symbols below 0"):
+        dba.models.Tokeniser(scheme="whitespace", leave_out=[0])
+    layer = PositionEmbedding(8, "learned", max_length=4)
+    x, sequences = torch.zeros(3, 8), dba.Sequences.packed(torch.tensor([0, 2, 3]), 3)
+    for wrong in (torch.zeros(3), torch.zeros(3, dtype=torch.bool), torch.zeros(2, dtype=torch.long)):
+        with pytest.raises(ValueError, match="positions must be an integer for each of the 3 rows"):
+            layer(x, sequences, wrong)
+    with pytest.raises((ValueError, RuntimeError), match="left-out ones count"):
+        layer(x, sequences, torch.tensor([0, 4, 1]))
+    with pytest.raises((ValueError, RuntimeError), match="must count from 0"):
+        layer(x, sequences, torch.tensor([0, -1, 1]))

@@ -18,7 +18,7 @@ namespace dba::data {
 
 struct SetStatistics {
   std::uint64_t longest = 0;     ///< symbols or time steps; of pairs, of either sequence
-  double mean_length = 0;        ///< of a pair, both together
+  double mean_length = 0;        ///< in tokens, without those left out; of a pair, both together
   std::uint64_t cut = 0;         ///< examples whose end was dropped
   std::uint64_t empty = 0;       ///< examples without any symbol, CLS and EOS not counted as such
   std::uint64_t unlabelled = 0;  ///< examples without a label

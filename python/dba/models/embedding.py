@@ -82,13 +82,15 @@ class PositionEmbedding(nn.Module):
             return x + _sinusoids(position, x.shape[1], x.dtype)
         length = self.weight.shape[0]
         require((position < length).all(),
-                f"dba.models.PositionEmbedding: sequences must have at most {length} tokens (max_length); cut the "
+                f"dba.models.PositionEmbedding: sequences must have at most {length} tokens (max_length"
+                f"{'' if given is None else '; left-out ones count'}); cut the "
                 "sequences, enlarge max_length or use sinusoidal positions")
         return x + functional.embedding(position.clamp_max(length - 1), self.weight.to(x.dtype))
 
     def _checked(self, given: Tensor, sequences: Sequences) -> Tensor:
         """(N) int64, 0 in rows of nobody."""
-        if given.shape != (sequences.rows,) or given.is_floating_point():
+        integral = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
+        if given.shape != (sequences.rows,) or not integral:
             raise ValueError(f"dba.models.PositionEmbedding: positions must be an integer for each of the "
                              f"{sequences.rows} rows, got {describe(given)}")
         position = clear_rows(given.long(), sequences.row_mask())

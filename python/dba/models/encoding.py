@@ -42,6 +42,10 @@ class Tokeniser:
     def __post_init__(self) -> None:
         self._numbers = {word: number for number, word in enumerate(self.vocabulary)}
         first = FIRST_BYTE if self.scheme == "byte" else 0
+        end = {"byte": 256, "integer": self.integers}.get(self.scheme, 0)
+        if any(not 0 <= number < end for number in self.leave_out):
+            raise ValueError(f"dba.models.Tokeniser: leave_out must hold symbols below {end} (scheme {self.scheme}), "
+                             f"got {self.leave_out}")
         self._left_out = {first + number for number in self.leave_out}
 
     def size(self) -> int:
@@ -62,6 +66,9 @@ class Tokeniser:
 
     def tokens(self, example: str | bytes | Sequence[int]) -> tuple[list[int], list[int]]:
         """The symbols that are not left out, and their positions in the whole sequence."""
+        if not self._left_out:
+            symbols = self.encode(example)
+            return symbols, list(range(len(symbols)))
         kept = [(symbol, i) for i, symbol in enumerate(self.encode(example)) if symbol not in self._left_out]
         return [symbol for symbol, _ in kept], [position for _, position in kept]
 
@@ -129,8 +136,8 @@ class Encoding:
         if self.kind == "series":
             parts, positions = [self._series(example) for example in examples], []
         else:
-            tokens, positions = zip(*(self.tokeniser.tokens(example) for example in examples), strict=True)
-            parts = [torch.tensor(part).long() for part in tokens]
+            pairs = [self.tokeniser.tokens(example) for example in examples]
+            parts, positions = [torch.tensor(symbols).long() for symbols, _ in pairs], [places for _, places in pairs]
         bounds = torch.tensor([0, *(part.shape[0] for part in parts)]).cumsum(0)
         rows = torch.cat(parts)
         packed = rows.to(device), Sequences.packed(bounds.to(device), rows.shape[0])

@@ -179,7 +179,13 @@ bool forward_in_one_launch(const CoreCall& call, const CoreDevice& device, const
     log_choice(std::string("core: step by step, because ") + obstacle);
     return false;
   }
-  C10_CUDA_CHECK(hopper::core_released(given, stream));
+  const auto status = hopper::core_released(given, stream);
+  if (status == cudaErrorLaunchOutOfResources) {
+    cudaGetLastError();  // or the next check would find it
+    log_choice("core: step by step, because the device has no room for a cluster of the kernel of one launch");
+    return false;
+  }
+  C10_CUDA_CHECK(status);
   return true;
 }
 

@@ -198,7 +198,7 @@ const char* core_released_obstacle(const CoreReleasedArguments& given) {
   if (given.d_p != kSlots) {
     return "the kernel of one launch takes 16 slots";
   }
-  // A cluster of one thread block has no other to store into, and its barriers would wait for ever.
+  // A cluster of one thread block hung on an H200: its stores to itself never reached the barriers.
   if (given.value_width != kHeadWidth || (given.d != 128 && given.d != 256) || given.heads * kHeadWidth != given.d ||
       given.compressed_width != given.d) {
     return "the kernel of one launch takes 2 or 4 heads of 64 columns";
