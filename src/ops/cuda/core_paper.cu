@@ -97,7 +97,7 @@ __device__ inline void lift_all(const CorePaperArguments& given, Shared<kDepth>&
 #pragma unroll 1
   for (int item = 0; item < share.count; ++item) {
     await_copies<kStages - 2>();
-    meet(kLifters, kLiftThreads);
+    named_barrier(kLifters, kLiftThreads);
     const int free = stage == 0 ? kStages - 1 : stage - 1;
     if (item + kStages - 1 < share.count) {
       fetch(given, shared, free, share[item + kStages - 1], head);
@@ -108,7 +108,7 @@ __device__ inline void lift_all(const CorePaperArguments& given, Shared<kDepth>&
                                     [&](int tile, int block) { return held[tile * kBlocks + block]; });
     const int team = item % kTeams;
     if (item >= kTeams) {
-      meet(kEmpty + team, kLiftThreads + kTeamThreads);
+      named_barrier(kEmpty + team, kLiftThreads + kTeamThreads);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -126,7 +126,7 @@ __device__ inline void lift_all(const CorePaperArguments& given, Shared<kDepth>&
             make_float4(left.x, left.y, right.x, right.y);
       }
     }
-    arrive(kFull + team, kLiftThreads + kTeamThreads);
+    named_barrier_arrive(kFull + team, kLiftThreads + kTeamThreads);
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 }
@@ -152,11 +152,11 @@ __device__ inline void mix_all(const CorePaperArguments& given, Shared<kDepth>& 
     }
   }
   await_copies<0>();
-  meet(kMixers, kTeams * kTeamThreads);
+  named_barrier(kMixers, kTeams * kTeamThreads);
 #pragma unroll 1
   for (int item = team; item < share.count; item += kTeams) {
     const int sequence = share[item];
-    meet(kFull + team, kLiftThreads + kTeamThreads);
+    named_barrier(kFull + team, kLiftThreads + kTeamThreads);
     float p[2][4] = {};
     attend(p, given, shared.lifted[team][0], given.width != nullptr ? width : nullptr, sequence, head);
     const LeftTile weights[2] = {LeftTile(p[0]), LeftTile(p[1])};
@@ -167,7 +167,7 @@ __device__ inline void mix_all(const CorePaperArguments& given, Shared<kDepth>& 
     };
     const SplitTile<T> mixed[] = {mixed_step(0), mixed_step(1), mixed_step(2), mixed_step(3)};
     if (item + kTeams < share.count) {
-      arrive(kEmpty + team, kLiftThreads + kTeamThreads);
+      named_barrier_arrive(kEmpty + team, kLiftThreads + kTeamThreads);
     }
     mix_out<T>(given.m, given.out_width, mixed, shared.out, thread % kTeamThreads / 32 * kMixColumns,
                (static_cast<int64_t>(sequence) * given.heads + head) * kSlots);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/cuda/core_tiles.cuh"
+#include "ops/cuda/named_barrier.cuh"
 
 /// What the warps of core_paper.cu do with a sequence, and where things lie.
 namespace dba::ops::cuda::paper {
@@ -36,15 +37,6 @@ struct Shared {
 /// Places where warps meet: those that lift; those that make M; and, for each team, those that lift and the team, when
 /// its buffer is full and when it is empty. Id 0 is __syncthreads.
 enum Meeting { kLifters = 1, kMixers = 2, kFull = 3, kEmpty = kFull + kTeams };
-
-/// Arrives and waits for `threads` threads to have arrived.
-__device__ inline void meet(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-/// Arrives where others wait.
-__device__ inline void arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 /// Eight columns of q and k behind R, in two sums each: half as long a chain of products.
 __device__ inline void narrow(float (&q)[4], float (&k)[4], const float* lifted, const float* width, int stride) {

@@ -7,6 +7,7 @@
 #include "ops/cuda/core_copy.cuh"
 #include "ops/cuda/core_mma.cuh"
 #include "ops/cuda/half_types.cuh"
+#include "ops/cuda/lane_quad.cuh"
 
 /// What a warp of the kernels that do `core` in one launch does: some columns of a projection, P', O, columns of M; for
 /// 16 slots and heads of 64 columns.
@@ -175,16 +176,6 @@ __device__ inline void lift(float (&sum)[kTiles][4], const float* rows, const Pi
       sum[i / 4][i % 4] += rest[i / 4][i % 4];
     }
   }
-}
-
-__device__ inline float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(~0u, value, 1));
-  return fmaxf(value, __shfl_xor_sync(~0u, value, 2));
-}
-
-__device__ inline float quad_sum(float value) {
-  value += __shfl_xor_sync(~0u, value, 1);
-  return value + __shfl_xor_sync(~0u, value, 2);
 }
 
 /// p += q kᵀ over eight columns of q and k; tile j of p has keys 8j to 8j + 7.

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda/named_barrier.cuh"
+
 /// Hopper's shared-memory machinery: barriers that count bytes, bulk tensor copies, descriptors of swizzled tiles.
 ///
 /// Tiles lie in panels of 64 elements (128 bytes) a row. Inside a panel the 16-byte chunks of a row are permuted by the
@@ -136,11 +138,6 @@ __device__ inline void prefetch_map(const CUtensorMap* map) {
 /// Ordinary writes to shared memory become visible to tensor cores and copy engine (followed by a barrier).
 __device__ inline void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-/// A barrier among `threads` threads; id 0 is __syncthreads.
-__device__ inline void named_barrier(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 template <int kRegisters>

@@ -157,6 +157,17 @@ __device__ inline int recomputed(int value) {
   return value;
 }
 
+constexpr int kGroupThreads = 128;
+
+/// The thread's number in its warp group.
+__device__ inline int group_thread() {
+  return recomputed(static_cast<int>(threadIdx.x)) % kGroupThreads;
+}
+/// The thread's number in its warp.
+__device__ inline int warp_lane() {
+  return recomputed(static_cast<int>(threadIdx.x)) & 31;
+}
+
 /// 64 rows of `width` elements into panels of 64 columns; rows and columns that do not exist are zero.
 /// row_of(i) is the i-th row or null. kThreads threads do it together; the loads are under way at once.
 template <class T, int kPanels, int kThreads, class RowOf>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/cuda/hopper_compress_tiles.cuh"
+#include "ops/cuda/lane_quad.cuh"
 
 /// The warp groups of compress's kernel on Hopper that turn tokens into summaries: scores, weights relative to the
 /// largest score so far, and the weights' product with the tokens.
@@ -21,7 +22,7 @@ class Consumer {
       : k(kernel), shared(shared_memory), single(alone), consumer(which) {
     const Worker worker = find_worker(k.division, k.rows_in_all, consumer);
     block = worker.block;
-    slot = block * kBlockSlots + 16 * (thread() / 32) + lane() / 4;
+    slot = block * kBlockSlots + 16 * (group_thread() / 32) + warp_lane() / 4;
     rows_stay = k.rows.same_for_all(block * kBlockSlots);
     at = first_stage();
     if constexpr (kDropout) {
@@ -106,12 +107,6 @@ class Consumer {
   }
 
  private:
-  __device__ static int thread() {
-    return recomputed(static_cast<int>(threadIdx.x)) % kGroupThreads;
-  }
-  __device__ static int lane() {
-    return recomputed(static_cast<int>(threadIdx.x)) & 31;
-  }
   __device__ int first_stage() const {
     return single ? consumer * L::stages(single, rows_stay) : 0;
   }
@@ -138,23 +133,23 @@ class Consumer {
   }
   __device__ void load(int sequence) {
     named_barrier(1 + consumer, kGroupThreads);  // everybody's products with the rows before are done
-    load_rows_of<kGroupThreads>(sequence, thread());
+    load_rows_of<kGroupThreads>(sequence, group_thread());
     named_barrier(1 + consumer, kGroupThreads);
   }
   /// Rows that both consumers read.
   __device__ void load_together() {
-    load_rows_of<2 * kGroupThreads>(0, consumer * kGroupThreads + thread());
+    load_rows_of<2 * kGroupThreads>(0, consumer * kGroupThreads + group_thread());
     named_barrier(3, 2 * kGroupThreads);
   }
 
   /// Tokens behind the part belong to somebody else, and 0 · NaN is not 0.
   __device__ void clear_rest(int tokens) {
     if (single) {
-      clear_rows<kPanels, kTokens, kGroupThreads>(tile(at), tokens, thread());
+      clear_rows<kPanels, kTokens, kGroupThreads>(tile(at), tokens, group_thread());
       publish_shared();
       named_barrier(1 + consumer, kGroupThreads);
     } else {
-      clear_rows<kPanels, kTokens, 2 * kGroupThreads>(tile(at), tokens, consumer * kGroupThreads + thread());
+      clear_rows<kPanels, kTokens, 2 * kGroupThreads>(tile(at), tokens, consumer * kGroupThreads + group_thread());
       publish_shared();
       named_barrier(3, 2 * kGroupThreads);
     }
@@ -204,7 +199,7 @@ class Consumer {
       for (int j = 0; j < kTokens / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          if (8 * j + 2 * (lane() & 3) + e % 2 >= note.tokens) {
+          if (8 * j + 2 * (warp_lane() & 3) + e % 2 >= note.tokens) {
             scores[4 * j + e] = -INFINITY;
           }
         }
@@ -218,8 +213,7 @@ class Consumer {
       for (int j = 0; j < kTokens / 8; ++j) {
         largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * i], scores[4 * j + 2 * i + 1]));
       }
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2)) * kLog2E;
+      largest = quad_max(largest) * kLog2E;
       factor[i] = 1.0f;
       if (largest > reference[i] + kSlack) {
         factor[i] = linear(i) ? 1.0f : exp2_fast(reference[i] - largest);
@@ -277,21 +271,17 @@ class Consumer {
   __device__ void finish(const TileNote& note) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float total = sum[i];
-      total += __shfl_xor_sync(~0u, total, 1);
-      total += __shfl_xor_sync(~0u, total, 2);
+      const float total = quad_sum(sum[i]);
       float total_kept = total;
       if constexpr (kDropout) {
-        total_kept = kept[i];
-        total_kept += __shfl_xor_sync(~0u, total_kept, 1);
-        total_kept += __shfl_xor_sync(~0u, total_kept, 2);
+        total_kept = quad_sum(kept[i]);
       }
       const int own = slot + 8 * i;
       if (own >= k.rows.rows) {
         continue;
       }
       const bool whole = note.place < 0;
-      const bool writes_scalars = (lane() & 3) == 0;
+      const bool writes_scalars = (warp_lane() & 3) == 0;
       float* target;
       float multiplier = 1.0f;
       if (whole) {
@@ -316,7 +306,7 @@ class Consumer {
       }
 #pragma unroll
       for (int j = 0; j < kWidth / 8; ++j) {
-        const int column = 8 * j + 2 * (lane() & 3);
+        const int column = 8 * j + 2 * (warp_lane() & 3);
         if (column < k.rows.width) {
           *reinterpret_cast<float2*>(target + column) =
               make_float2(sums[4 * j + 2 * i] * multiplier, sums[4 * j + 2 * i + 1] * multiplier);

@@ -11,7 +11,6 @@ namespace dba::ops::cuda::hopper::compressing {
 /// rows gain (docs/kernels.md).
 constexpr int kTokens = 64;
 constexpr int kThreads = 384;
-constexpr int kGroupThreads = 128;
 
 struct CompressKernel {
   int rows_in_all;

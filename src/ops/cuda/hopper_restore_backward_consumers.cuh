@@ -10,10 +10,6 @@ namespace dba::ops::cuda::hopper::restoring_backward {
 constexpr uint32_t kSite = 2;
 enum NamedBarrier { kFirstGroup = 1, kSecondGroup = 2 };
 
-__device__ inline int group_thread() {
-  return recomputed(static_cast<int>(threadIdx.x)) % kGroupThreads;
-}
-
 /// What both consumers do: wait for a tile, clear what is not the part's, 64 × 64 products, sums over tokens.
 template <class T, int kPanels>
 class Group {
@@ -139,17 +135,8 @@ class WeightsGroup : Group<T, kPanels> {
       }
       this->score(b.x(ring.stage), b.shared + L::kF);
       const auto* bias = reinterpret_cast<const float2*>(b.shared + L::kBias);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float2 pair = bias[4 * j + (group_thread() & 3)];
-        scores[4 * j] += pair.x;
-        scores[4 * j + 1] += pair.y;
-        scores[4 * j + 2] += pair.x;
-        scores[4 * j + 3] += pair.y;
-      }
-      if (!b.k.linear) {
-        with_slots(b.k.d_p, [&](auto slots) { softmax_over_groups<decltype(slots)::value>(scores); });
-      }
+      weigh_slots(
+          scores, bias, [] { return group_thread() & 3; }, b.k.d_p, b.k.linear);
       barrier_wait(b.weights_taken(), turn ^ 1);  // those of the tile before; the first time nothing is waited for
       float* exchange = this->exchange();
 #pragma unroll

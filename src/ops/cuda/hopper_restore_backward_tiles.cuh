@@ -9,7 +9,6 @@ namespace dba::ops::cuda::hopper::restoring_backward {
 constexpr int kTokens = 64;
 constexpr int kStages = 2;
 constexpr int kThreads = 384;
-constexpr int kGroupThreads = 128;
 constexpr int kSummers = 3;  // warps that sum dY
 
 struct RestoreBackwardKernel {

@@ -57,13 +57,6 @@ class Consumer {
   }
 
  private:
-  __device__ static int thread() {
-    return recomputed(static_cast<int>(threadIdx.x)) % kGroupThreads;
-  }
-  __device__ static int lane() {
-    return recomputed(static_cast<int>(threadIdx.x)) & 31;
-  }
-
   /// scores = X Fᵀ for 64 slots.
   __device__ void score(int stage, int slot_block) {
     const uint64_t of_tile = descriptor_along_k(shared_address(b.tile(stage)));
@@ -82,23 +75,15 @@ class Consumer {
 
   __device__ void weigh(const TileNote& note, int slot_block) {
     const auto* bias = reinterpret_cast<const float2*>(b.shared + b.at.bias) + slot_block * kBlockSlots / 2;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 pair = bias[4 * j + (lane() & 3)];
-      scores[4 * j] += pair.x;
-      scores[4 * j + 1] += pair.y;
-      scores[4 * j + 2] += pair.x;
-      scores[4 * j + 3] += pair.y;
-    }
-    if (!b.k.linear) {
-      with_slots(b.k.d_p, [&](auto slots) { softmax_over_groups<decltype(slots)::value>(scores); });
-    }
+    weigh_slots(
+        scores, bias, [] { return warp_lane() & 3; }, b.k.d_p, b.k.linear);
     if constexpr (kDropout) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const uint32_t bits = kept_tokens_by_slots(
-            key, static_cast<uint32_t>(note.sequence), static_cast<uint32_t>(note.first_token + thread() / 32 * 16),
-            static_cast<uint32_t>(slot_block * kBlockSlots + 8 * j + 2 * (lane() & 3)));
+        const uint32_t bits =
+            kept_tokens_by_slots(key, static_cast<uint32_t>(note.sequence),
+                                 static_cast<uint32_t>(note.first_token + group_thread() / 32 * 16),
+                                 static_cast<uint32_t>(slot_block * kBlockSlots + 8 * j + 2 * (warp_lane() & 3)));
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           scores[4 * j + e] = (bits >> e) & 1 ? scores[4 * j + e] * b.k.keep_scale : 0.0f;
@@ -131,9 +116,9 @@ class Consumer {
   /// Rows of Y take the tile's own place in shared memory. A lane's address differs from panel to panel by a constant,
   /// inside a panel by the bits that its row swizzles.
   __device__ void put_in_place(int stage) {
-    const auto* out_bias = reinterpret_cast<const float2*>(b.shared + b.at.out_bias) + (lane() & 3);
-    const int row = thread() / 32 * 16 + (lane() & 15);
-    const uint32_t first = shared_address(b.tile(stage)) + swizzled(row, lane() >> 4);
+    const auto* out_bias = reinterpret_cast<const float2*>(b.shared + b.at.out_bias) + (warp_lane() & 3);
+    const int row = group_thread() / 32 * 16 + (warp_lane() & 15);
+    const uint32_t first = shared_address(b.tile(stage)) + swizzled(row, warp_lane() >> 4);
     named_barrier(1 + consumer, kGroupThreads);  // all four warps have read the tile
 #pragma unroll
     for (int j = 0; j < kWidth / 8; j += 2) {

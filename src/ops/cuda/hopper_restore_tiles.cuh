@@ -9,7 +9,6 @@ namespace dba::ops::cuda::hopper::restoring {
 /// A consumer's tile: 64 tokens, one row of the product each.
 constexpr int kTokens = 64;
 constexpr int kThreads = 384;
-constexpr int kGroupThreads = 128;
 constexpr int kWriters = 96;  // threads of the producer that write rows
 constexpr int kMostStages = 8;
 constexpr uint32_t kSite = 2;

@@ -13,7 +13,6 @@ namespace {
 constexpr int kTokens = 64;
 constexpr int kStages = 3;
 constexpr int kThreads = 384;
-constexpr int kGroupThreads = 128;
 constexpr int kBothGroups = 3;  // a named barrier
 
 struct RowsKernel {
@@ -123,7 +122,7 @@ class Consumer {
   __device__ Consumer(const Block<kPanels>& thread_block, int which)
       : b(thread_block), consumer(which), place(find_place(b.k.division, b.k.s.rows_in_all)) {
     block = place.first_block + (place.single ? 0 : consumer);
-    slot = block * kBlockSlots + 16 * (thread() / 32) + (thread() & 31) / 4;
+    slot = block * kBlockSlots + 16 * (group_thread() / 32) + (group_thread() & 31) / 4;
     if constexpr (kDropout) {
       key = {static_cast<uint64_t>(b.k.s.rng[0]), static_cast<uint64_t>(b.k.s.rng[1]), /*site=*/0, b.k.s.threshold};
     }
@@ -193,9 +192,6 @@ class Consumer {
   }
 
  private:
-  __device__ static int thread() {
-    return recomputed(static_cast<int>(threadIdx.x)) % kGroupThreads;
-  }
   /// A pair's groups have rows of their own; a single block's share theirs.
   __device__ unsigned char* rows() const {
     return b.shared + L::kRowsOffset + (place.single ? 0 : consumer * L::kGroupRows);
@@ -216,7 +212,7 @@ class Consumer {
     const T* source = static_cast<const T*>(prepared.rows) + (prepared.rows_differ ? of_sequence : first) * b.k.s.width;
     wait_for_group();  // everybody's products with the rows before are done
     if (place.single) {
-      const int both = consumer * kGroupThreads + thread();
+      const int both = consumer * kGroupThreads + group_thread();
       load_rows<T, kPanels, 2 * kGroupThreads>(rows() + L::kRows, b.k.s.width, both,
                                                [&](int i) { return dc + static_cast<int64_t>(i) * b.k.s.width; });
       if (score_rows) {
@@ -224,10 +220,10 @@ class Consumer {
                                                  [&](int i) { return source + static_cast<int64_t>(i) * b.k.s.width; });
       }
     } else {
-      load_rows<T, kPanels, kGroupThreads>(rows() + L::kRows, b.k.s.width, thread(),
+      load_rows<T, kPanels, kGroupThreads>(rows() + L::kRows, b.k.s.width, group_thread(),
                                            [&](int i) { return dc + static_cast<int64_t>(i) * b.k.s.width; });
       if (score_rows) {
-        load_rows<T, kPanels, kGroupThreads>(rows(), b.k.s.width, thread(),
+        load_rows<T, kPanels, kGroupThreads>(rows(), b.k.s.width, group_thread(),
                                              [&](int i) { return source + static_cast<int64_t>(i) * b.k.s.width; });
       }
     }
@@ -244,11 +240,12 @@ class Consumer {
 
   __device__ void clear_rest(int tokens) {
     if (place.single) {
-      clear_rows<kPanels, kTokens, kGroupThreads>(b.tile(ring.stage), tokens, thread());
+      clear_rows<kPanels, kTokens, kGroupThreads>(b.tile(ring.stage), tokens, group_thread());
       publish_shared();
       named_barrier(1 + consumer, kGroupThreads);
     } else {
-      clear_rows<kPanels, kTokens, 2 * kGroupThreads>(b.tile(ring.stage), tokens, consumer * kGroupThreads + thread());
+      clear_rows<kPanels, kTokens, 2 * kGroupThreads>(b.tile(ring.stage), tokens,
+                                                      consumer * kGroupThreads + group_thread());
       publish_shared();
       named_barrier(kBothGroups, 2 * kGroupThreads);
     }
@@ -288,7 +285,7 @@ class Consumer {
   /// kSpecial: some tokens are missing or some slots are linear.
   template <bool kSpecial>
   __device__ void weigh_tile(const TileNote& note) {
-    const int own = thread();
+    const int own = group_thread();
     const float inverse_length = kSpecial ? 1.0f / static_cast<float>(note.length) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
@@ -327,7 +324,7 @@ class Consumer {
   /// The first group's sums become those of both. The second group's place for score rows is free in a single block's
   /// thread block, and just as large as the sums.
   __device__ void add_other_group() {
-    auto* exchange = reinterpret_cast<float*>(b.shared + L::kRowsOffset + L::kGroupRows) + thread();
+    auto* exchange = reinterpret_cast<float*>(b.shared + L::kRowsOffset + L::kGroupRows) + group_thread();
     if (consumer == 1) {
 #pragma unroll
       for (int i = 0; i < kWidth / 2; ++i) {
@@ -344,7 +341,7 @@ class Consumer {
   }
 
   __device__ void write(float* target, int slots) const {
-    const int own = thread();
+    const int own = group_thread();
     const int row = own / 32 * 16 + own % 32 / 4;
 #pragma unroll
     for (int j = 0; j < kWidth / 8; ++j) {

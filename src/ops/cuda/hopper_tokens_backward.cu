@@ -13,7 +13,6 @@ namespace {
 constexpr int kTokens = 64;  // of a warp group; a tile has two
 constexpr int kEntries = 5;  // blocks of 64 rows in flight
 constexpr int kThreads = 384;
-constexpr int kGroupThreads = 128;
 constexpr int kClearers = 96;
 
 struct TokensKernel {
@@ -226,14 +225,11 @@ class Consumer {
       }
       write_rows<T, kWidth>(sums,
                             static_cast<T*>(b.k.dx) + static_cast<int64_t>(note.row + consumer * kTokens) * b.k.s.width,
-                            b.k.s.width, note.tokens - consumer * kTokens, thread());
+                            b.k.s.width, note.tokens - consumer * kTokens, group_thread());
     }
   }
 
  private:
-  __device__ static int thread() {
-    return recomputed(static_cast<int>(threadIdx.x)) % kGroupThreads;
-  }
   __device__ int take() {
     const int index = ring.stage;
     barrier_wait(b.full(index), ring.parity);
@@ -269,7 +265,7 @@ class Consumer {
   __device__ const float4* notes_of(const TileNote& note, int block) const {
     return reinterpret_cast<const float4*>(b.k.s.prepared.notes +
                                            static_cast<int64_t>(note.sequence) * b.k.s.prepared.padded +
-                                           block * kBlockSlots + 2 * (thread() & 3));
+                                           block * kBlockSlots + 2 * (group_thread() & 3));
   }
 
   __device__ void weigh(const TileNote& note, int block, const EarlyNotes<kEarly>& early) {
@@ -283,7 +279,7 @@ class Consumer {
   /// Scores and dC Xᵀ → rounded weights and rounded gradients of the scores.
   template <bool kAnyLinear>
   __device__ void weigh_block(const TileNote& note, int block, const EarlyNotes<kEarly>& early) {
-    const int own = thread();
+    const int own = group_thread();
     const int first_slot = block * kBlockSlots + 2 * (own & 3);
     const float4* notes = notes_of(note, block);
     const float inverse_length = kAnyLinear ? 1.0f / static_cast<float>(note.length) : 0.0f;

@@ -86,4 +86,23 @@ __device__ inline void with_slots(int slots, Function function) {
   }
 }
 
+/// Scores of 64 slots → weights, in place: bias, and the softmax over each group of d_p slots unless `linear`.
+/// lane_in_four() is the thread's number among the four that share two rows, asked for anew at every use
+/// (`recomputed`).
+template <class LaneInFour>
+__device__ inline void weigh_slots(float (&scores)[32], const float2* bias, LaneInFour lane_in_four, int d_p,
+                                   bool linear) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 pair = bias[4 * j + lane_in_four()];
+    scores[4 * j] += pair.x;
+    scores[4 * j + 1] += pair.y;
+    scores[4 * j + 2] += pair.x;
+    scores[4 * j + 3] += pair.y;
+  }
+  if (!linear) {
+    with_slots(d_p, [&](auto slots) { softmax_over_groups<decltype(slots)::value>(scores); });
+  }
+}
+
 }  // namespace dba::ops::cuda
