@@ -21,7 +21,7 @@ if str(ROOT / "python") not in sys.path:
 
 import dba  # noqa: E402
 import dba.export  # noqa: E402
-from dba.models import Classifier, DualEncoder, ModelConfig  # noqa: E402
+from dba.models import Classifier, DualEncoder, Encoding, ModelConfig, Tokeniser  # noqa: E402
 
 DBA = pathlib.Path(os.environ.get("DBA_PROGRAM", ROOT / "build" / "release" / "bin" / "dba"))
 LIBRARY = pathlib.Path(os.environ.get("DBA_LIBRARY", ROOT / "build" / "release" / "lib" / "libdba.so"))
@@ -154,3 +154,19 @@ def test_what_cannot_be_exported_is_answered_with_a_sentence(tmp_path, capsys):
     assert dba.export.main([str(tmp_path), "--out", str(tmp_path / "model.pt2")]) == 1
     errors = capsys.readouterr().err
     assert errors.startswith("dba export: ") and "model.safetensors" in errors
+
+
+@pytest.mark.parametrize(("kind", "model_of_kind"), [("tokens", Classifier), ("pairs", DualEncoder)])
+def test_a_model_that_leaves_out_symbols_is_refused(kind, model_of_kind, tmp_path, capsys):
+    """A package would count positions among the symbols that are left, and give other numbers than the run."""
+    tokeniser = Tokeniser("integer", integers=11, leave_out=[0, 7])
+    model = model_of_kind(ModelConfig(**SMALL), 2, vocabulary=11, max_length=20)
+    model.encoding = Encoding(kind, ["no", "yes"], tokeniser=tokeniser)
+    file, out = tmp_path / "model.safetensors", tmp_path / "model.pt2"
+    model.save(file)
+    assert dba.export.main([str(file), "--out", str(out)]) == 1 and not out.exists()
+    errors = capsys.readouterr().err
+    assert errors.startswith("dba export: ") and "(data.leave_out)" in errors
+    assert "train one that leaves out none" in errors
+    with pytest.raises(ValueError, match="data.leave_out"):
+        dba.export.export_program(model)

@@ -14,7 +14,7 @@ if str(ROOT / "python") not in sys.path:
 
 import dba  # noqa: E402
 from dba import figures  # noqa: E402
-from dba.figures.of_model import read_example  # noqa: E402
+from dba.figures.of_model import draw_weights, read_example  # noqa: E402
 
 
 @pytest.mark.parametrize("options", [{}, {"tied": True, "normalise": "linear"}, {"z_update": "own"}], ids=str)
@@ -52,3 +52,25 @@ def test_examples_are_read_as_the_program_reads_them(tmp_path):
         read_example(str(path), 4)
     with pytest.raises(ValueError, match="must be a JSON object with text"):
         read_example(str(path), 1, "text", "more")
+
+
+def test_tokens_that_are_no_grid_are_not_drawn_as_pixels(tmp_path):
+    """Of nine pixels three are left out: six tokens are no 3 × 3, and are drawn one beside the other."""
+    pytest.importorskip("matplotlib", reason="figures need matplotlib").use("Agg")
+    torch.manual_seed(2)
+    config = dba.models.ModelConfig(d=16, heads=2, layers=1, d_ffn=16, d_p=4, d_in=8)
+    model = dba.models.Classifier(config, 2, vocabulary=5, max_length=9)
+    input = tmp_path / "pixels.jsonl"
+    input.write_text(json.dumps({"pixels": [0, 1, 2, 3, 4, 0, 1, 0, 3]}) + "\n")
+
+    def drawn(leave_out, side):
+        tokeniser = dba.models.Tokeniser("integer", integers=5, leave_out=leave_out)
+        model.encoding = dba.models.Encoding("tokens", ["a", "b"], tokeniser=tokeniser)
+        model.save(tmp_path / "model.safetensors")
+        figure = draw_weights(tmp_path / "model.safetensors", str(input), 0, 0, None, "w_r", side)
+        return numpy.asarray(figure.axes[0].images[0].get_array()).shape
+
+    assert drawn([], 3) == (3, 3)
+    with pytest.raises(ValueError, match=r"dba plot weights: .*data\.leave_out.*without --side"):
+        drawn([0], 3)
+    assert drawn([0], None) == (4, 6)

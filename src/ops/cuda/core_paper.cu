@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/cuda/core_paper.cuh"
 #include "ops/cuda/kernel_row.cuh"
@@ -202,15 +203,22 @@ cudaError_t launch(const CorePaperArguments& given, const CoreDevice& device, cu
   return launch_in_row(kernel, grid, kThreads, static_cast<size_t>(bytes), stream, given);
 }
 
+/// use(d), as a constant of the compiler's: 64, 128 or 256.
+template <class Use>
+auto with_depth(int d, const Use& use) {
+  return d == 64    ? use(std::integral_constant<int, 64>{})
+         : d == 128 ? use(std::integral_constant<int, 128>{})
+                    : use(std::integral_constant<int, 256>{});
+}
+
 template <class T>
 cudaError_t launch_depth(const CorePaperArguments& given, const CoreDevice& device, cudaStream_t stream) {
-  return given.d == 64    ? launch<T, 64>(given, device, stream)
-         : given.d == 128 ? launch<T, 128>(given, device, stream)
-                          : launch<T, 256>(given, device, stream);
+  return with_depth(given.d, [&](auto depth) { return launch<T, decltype(depth)::value>(given, device, stream); });
 }
 
 }  // namespace
 
+/// 256 columns take more shared memory than GPUs before Hopper have; 64 and 128 fit into an A100's 163 KB.
 bool core_paper_serves(const CorePaperArguments& given, const CoreDevice& device) {
   const bool heads_of_64 =
       given.lifted[0].width == kHeadWidth && given.lifted[1].width == kHeadWidth && given.lifted[2].width == kHeadWidth;
@@ -218,7 +226,8 @@ bool core_paper_serves(const CorePaperArguments& given, const CoreDevice& device
   return given.element != Element::float32 && given.aligned && given.d_p == kSlots && heads_of_64 && depth &&
          given.e <= kMostNarrow && given.out_width % 16 == 0 && given.out_width <= kMostOut &&
          (given.m.rounded == nullptr || given.m.type == given.element) &&
-         device.shared_bytes >= Shared<256>::bytes(given);
+         device.shared_bytes >=
+             with_depth(given.d, [&](auto depth) { return Shared<decltype(depth)::value>::bytes(given); });
 }
 
 cudaError_t core_paper(const CorePaperArguments& given, const CoreDevice& device, cudaStream_t stream) {

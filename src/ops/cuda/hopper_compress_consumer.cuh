@@ -1,15 +1,10 @@
 #pragma once
 
-#include "ops/cuda/hopper_compress_tiles.cuh"
-#include "ops/cuda/lane_quad.cuh"
+#include "ops/cuda/hopper_compress_weights.cuh"
 
 /// The warp groups of compress's kernel on Hopper that turn tokens into summaries: scores, weights relative to the
 /// largest score so far, and the weights' product with the tokens.
 namespace dba::ops::cuda::hopper::compressing {
-
-/// Weights are kept relative to a score that follows the largest one only when it is left behind by this factor (in
-/// powers of two): sums are then rescaled rarely, and nothing overflows.
-constexpr float kSlack = 8.0f;
 
 /// A warp group's 64 slots against the tiles that the producer sends.
 template <class T, int kPanels, bool kDropout>
@@ -21,12 +16,12 @@ class Consumer {
   __device__ Consumer(const CompressKernel& kernel, unsigned char* shared_memory, bool alone, int which)
       : k(kernel), shared(shared_memory), single(alone), consumer(which) {
     const Worker worker = find_worker(k.division, k.rows_in_all, consumer);
-    block = worker.block;
-    slot = block * kBlockSlots + 16 * (group_thread() / 32) + warp_lane() / 4;
-    rows_stay = k.rows.same_for_all(block * kBlockSlots);
+    slots.block = worker.block;
+    slots.slot = slots.block * kBlockSlots + 16 * (group_thread() / 32) + warp_lane() / 4;
+    rows_stay = k.rows.same_for_all(slots.block * kBlockSlots);
     at = first_stage();
     if constexpr (kDropout) {
-      key = {static_cast<uint64_t>(k.rng[0]), static_cast<uint64_t>(k.rng[1]), /*site=*/0, k.threshold};
+      slots.key = {static_cast<uint64_t>(k.rng[0]), static_cast<uint64_t>(k.rng[1]), /*site=*/0, k.threshold};
     }
   }
 
@@ -52,17 +47,12 @@ class Consumer {
         if (!rows_stay) {
           load(note.sequence);
         }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          reference[i] = -INFINITY;
-          sum[i] = 0.0f;
-          kept[i] = 0.0f;
-        }
+        slots.begin();
         products_begin();
         issue_scores();
         products_wait<0>();
         pin(scores);
-        weigh(note, factor);
+        slots.weigh(scores, k, note, factor);
         first_sums = true;
       } else {
         // The scores of this tile go first: while the sums of the one before are under way, they become weights.
@@ -72,7 +62,7 @@ class Consumer {
         first_sums = false;
         products_wait<1>();
         pin(scores);
-        const bool rescale = weigh(note, factor);
+        const bool rescale = slots.weigh(scores, k, note, factor);
         products_wait<0>();
         pin(sums);
         release(previous);
@@ -125,7 +115,7 @@ class Consumer {
 
   template <int kThreads>
   __device__ void load_rows_of(int sequence, int this_thread) {
-    const int first_slot = block * kBlockSlots;
+    const int first_slot = slots.block * kBlockSlots;
     load_rows<T, kPanels, kThreads>(rows(), k.rows.width, this_thread, [&](int i) {
       return first_slot + i < k.rows.rows ? k.rows.row<T>(sequence, first_slot + i) : static_cast<const T*>(nullptr);
     });
@@ -183,100 +173,16 @@ class Consumer {
     barrier_arrive_as_warp(full() + L::kMostStages + stage);
   }
 
-  __device__ bool linear(int i) const {
-    return slot + 8 * i >= k.rows.softmax;
-  }
-
-  /// Scores to weights, in place; `factor`: by what the sums so far must be multiplied. Whether any must.
-  __device__ bool weigh(const TileNote& note, float (&factor)[2]) {
-    return note.tokens < kTokens ? weigh_tile<true>(note, factor) : weigh_tile<false>(note, factor);
-  }
-
-  template <bool kPartial>
-  __device__ bool weigh_tile(const TileNote& note, float (&factor)[2]) {
-    if constexpr (kPartial) {
-#pragma unroll
-      for (int j = 0; j < kTokens / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          if (8 * j + 2 * (warp_lane() & 3) + e % 2 >= note.tokens) {
-            scores[4 * j + e] = -INFINITY;
-          }
-        }
-      }
-    }
-    bool moved = false;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float largest = scores[2 * i];
-#pragma unroll
-      for (int j = 0; j < kTokens / 8; ++j) {
-        largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * i], scores[4 * j + 2 * i + 1]));
-      }
-      largest = quad_max(largest) * kLog2E;
-      factor[i] = 1.0f;
-      if (largest > reference[i] + kSlack) {
-        factor[i] = linear(i) ? 1.0f : exp2_fast(reference[i] - largest);
-        reference[i] = largest;
-        sum[i] *= factor[i];
-        kept[i] *= factor[i];
-        moved = true;
-      }
-    }
-    if ((block + 1) * kBlockSlots > k.rows.softmax && k.rows.rows > k.rows.softmax) {
-      to_weights<true>(note);
-    } else {
-      to_weights<false>(note);
-    }
-    return __any_sync(~0u, moved);
-  }
-
-  template <bool kAnyLinear>
-  __device__ void to_weights(const TileNote& note) {
-    float scale[2], shift[2];
-    if constexpr (kAnyLinear) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        scale[i] = 1.0f / static_cast<float>(note.length);
-        shift[i] = k.rows.bias(note.sequence, slot + 8 * i) * scale[i];
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int i = e / 2;
-        const float score = scores[4 * j + e];
-        float weight = exp2_fast(fmaf(score, kLog2E, -reference[i]));
-        if constexpr (kAnyLinear) {
-          weight = !linear(i) ? weight : score == -INFINITY ? 0.0f : fmaf(score, scale[i], shift[i]);
-        }
-        sum[i] += weight;
-        scores[4 * j + e] = weight;
-      }
-      if constexpr (kDropout) {
-        const uint32_t bits =
-            kept_slots_by_tokens(key, static_cast<uint32_t>(note.sequence), static_cast<uint32_t>(slot),
-                                 static_cast<uint32_t>(note.first_token + 8 * j));
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          scores[4 * j + e] = (bits >> e) & 1 ? scores[4 * j + e] : 0.0f;
-          kept[e / 2] += scores[4 * j + e];
-        }
-      }
-    }
-  }
-
   /// Writes a whole sequence's summary, or a part for the merge.
   __device__ void finish(const TileNote& note) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float total = quad_sum(sum[i]);
+      const float total = quad_sum(slots.sum[i]);
       float total_kept = total;
       if constexpr (kDropout) {
-        total_kept = quad_sum(kept[i]);
+        total_kept = quad_sum(slots.kept[i]);
       }
-      const int own = slot + 8 * i;
+      const int own = slots.slot + 8 * i;
       if (own >= k.rows.rows) {
         continue;
       }
@@ -286,20 +192,21 @@ class Consumer {
       float multiplier = 1.0f;
       if (whole) {
         const int64_t row = static_cast<int64_t>(note.sequence) * k.rows.rows + own;
-        const float divisor = linear(i) ? 1.0f : total;
+        const float divisor = slots.linear(k, i) ? 1.0f : total;
         multiplier = k.keep_scale / divisor;
         target = k.c + row * k.rows.width;
         if (writes_scalars) {
           k.r[row] = total_kept / divisor * k.keep_scale;
-          k.lse[row] = linear(i) ? logf(static_cast<float>(note.length))
-                                 : (reference[i] + log2f(total)) * kLn2 + k.rows.bias(note.sequence, own);
+          k.lse[row] = slots.linear(k, i)
+                           ? logf(static_cast<float>(note.length))
+                           : (slots.reference[i] + log2f(total)) * kLn2 + k.rows.bias(note.sequence, own);
         }
       } else {
         const int64_t row =
-            static_cast<int64_t>(k.division.first_place(block) + note.place) * kBlockSlots + own % kBlockSlots;
+            static_cast<int64_t>(k.division.first_place(slots.block) + note.place) * kBlockSlots + own % kBlockSlots;
         target = k.parts.sums + row * k.rows.width;
         if (writes_scalars) {
-          k.parts.reference[row] = linear(i) ? 0.0f : reference[i];
+          k.parts.reference[row] = slots.linear(k, i) ? 0.0f : slots.reference[i];
           k.parts.total[row] = total;
           k.parts.kept[row] = total_kept;
         }
@@ -319,15 +226,10 @@ class Consumer {
   unsigned char* shared;
   const bool single;
   const int consumer;
-  int block;
   bool rows_stay;  // the same for every sequence
-  int slot;        // of the thread's first row; the second is 8 further on
-  int at;          // the stage
+  SlotWeights<kDropout> slots;
+  int at;  // the stage
   uint32_t parity = 0;
-  MaskKey key{};
-  float reference[2];  // what weights are relative to, in powers of two
-  float sum[2];        // of the weights
-  float kept[2];       // of the weights that dropout keeps
   float sums[kWidth / 2];
   float scores[kTokens / 2];
   uint32_t weights[kTokens / 4];
