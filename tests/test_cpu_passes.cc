@@ -402,7 +402,7 @@ TEST(CpuWorkPlan, CoversEveryTokenOnceAndKeepsFewSums) {
   }
 }
 
-/// Tokens of the units that one of two threads gets, as at::parallel_for hands them out.
+/// Tokens of the units that one of two threads gets if neither is held up: about the first half.
 int64_t tokens_of_first_thread(const ops::cpu::WorkPlan& plan) {
   int64_t tokens = 0;
   const auto end = plan.first_segment[static_cast<size_t>((plan.units() + 1) / 2)];

@@ -68,6 +68,10 @@ struct Numbers {
     return balance_of_pass(static_cast<int64_t>(sequences), length, threads, static_cast<int64_t>(sums_per_unit));
   }
 
+  Balance of_stacks(const Balance& of_units) const {
+    return balance_of_stacks(of_units, static_cast<int64_t>(B), static_cast<int64_t>(d_p), threads);
+  }
+
   bool released, training, cpu;
   int64_t threads;
   double N, B, n, d, H, d_p, e, d_h, slots, rows, element, wide, z_count, lanes;
@@ -103,10 +107,11 @@ class Account {
   }
 
   /// One streaming kernel over `tokens` of `width` in `sequences` with `rows` score rows, shared or of each sequence:
-  /// that many products each way.
+  /// that many products each way. `in_cache`: summaries go from step to step there; `kept`: backward finds scores or
+  /// weights as the forward made them.
   struct Pass {
     double tokens, sequences, width, rows;
-    bool restore = false, each = false;
+    bool restore = false, each = false, in_cache = false, kept = false;
   };
   void pass(const Pass& p) {
     const double one = p.tokens * p.width * p.rows;
@@ -119,8 +124,9 @@ class Account {
     const double others = s_.cpu ? over_tokens : scores;
     const double copied = s_.copied(p.tokens, p.width);
     const double row_bytes = p.rows * p.width * s_.wide;
-    const double summaries = p.restore ? 0 : p.sequences * row_bytes;
-    const auto balance = s_.balance(p.sequences, p.tokens, 0);
+    const double summaries = p.restore || p.in_cache ? 0 : p.sequences * row_bytes;
+    const auto of_units = s_.balance(p.sequences, p.tokens, 0);
+    const auto balance = p.in_cache ? s_.of_stacks(of_units) : of_units;
     spread(Engine::passes, balance.waiting,
            {2 * (scores + others + copied), p.tokens * p.rows, s_.cpu ? summaries : 0, 0, p.sequences});
     cost.operations += 4 * one;
@@ -133,11 +139,13 @@ class Account {
     if (!s_.training) {
       return;
     }
-    // restore: U twice, dM, dU, its share of dX, dF; compress: W, dC Xᵀ, two shares of dX, dA.
+    // restore: U twice unless it is kept, dM, dU, its share of dX, dF; compress: W unless its scores are, dC Xᵀ, two
+    // shares of dX, dA.
     const auto back = s_.balance(p.sequences, p.tokens, p.rows * p.width);
-    const double computed = 2 * scores + (p.restore ? 4 : 3) * others + 2 * copied;
-    spread(Engine::backward_passes, back.waiting,
-           {2 * computed, p.tokens * p.rows * (p.restore ? 2 : 1), s_.cpu ? 3 * summaries : 0, 0, p.sequences});
+    const double computed = (p.kept ? 1 : 2) * scores + (p.restore && !p.kept ? 4 : 3) * others + 2 * copied;
+    spread(
+        Engine::backward_passes, back.waiting,
+        {2 * computed, p.tokens * p.rows * (p.restore && !p.kept ? 2 : 1), s_.cpu ? 3 * summaries : 0, 0, p.sequences});
     cost.operations += 2 * one * (p.restore ? 6 : 5);
     at(Engine::backward_passes, kCalls) += 1;
     stream(Engine::backward_passes, back.waiting, p.tokens * s_.element * (p.restore ? 3 : 2) * p.width);
@@ -148,12 +156,14 @@ class Account {
     }
   }
 
-  /// Plain operations of the forward pass; autograd adds twice the products and traffic, and twice the calls.
+  /// Plain operations of the forward pass; autograd adds twice the products and traffic. Its calls are many more: it
+  /// records every operation, takes most of them back by two or three, and adds gradients up.
   void plain(double multiply_adds, double bytes, double exponentials, double calls) {
+    constexpr double kCallsInTraining = 6;  // for one of the forward pass, measured where there is little else
     const double passes = s_.training ? 3 : 1;
     products(Engine::plain, passes * multiply_adds, passes * multiply_adds);
     at(Engine::plain, kExponentials) += exponentials * (s_.training ? 2 : 1);
-    at(Engine::plain, kCalls) += passes * calls;
+    at(Engine::plain, kCalls) += (s_.training ? kCallsInTraining : 1) * calls;
     traffic(Engine::plain, passes * bytes);
   }
 

@@ -14,7 +14,7 @@ struct Balance {
   double waiting = 1.0;  ///< the longest thread's share, times the number of threads: 1 where all have the same
 };
 
-/// Of `count` pieces in runs of neighbours, as at::parallel_for hands them out.
+/// Of `count` like pieces.
 inline double waiting_for(int64_t count, int64_t threads) {
   const auto longest = (count + threads - 1) / threads;
   return static_cast<double>(longest * threads) / static_cast<double>(std::max<int64_t>(count, 1));
@@ -35,6 +35,16 @@ inline Balance balance_of_pass(int64_t sequences, int64_t length, int64_t thread
   const auto first_thread = (units + threads - 1) / threads;
   const auto of_first = (2 * first_thread * sequences + units) / (2 * units);  // sequences, about
   return {units, false, std::max(1.0, static_cast<double>(of_first * threads) / static_cast<double>(sequences))};
+}
+
+/// Of a forward that takes stacks of sequences through the whole layer, where no sequence is split: the threads take
+/// stacks, not units.
+inline Balance balance_of_stacks(Balance of_units, int64_t sequences, int64_t d_p, int64_t threads) {
+  const auto most = std::max<int64_t>(ops::cpu::kRowsOfStack / std::max<int64_t>(d_p, 1), 1);
+  const auto in_unit = (sequences + of_units.units - 1) / of_units.units;
+  const auto stacks = of_units.units * ((in_unit + most - 1) / most);
+  of_units.waiting = std::min(of_units.waiting, waiting_for(stacks, threads));
+  return of_units;
 }
 
 /// Of core where it is an operator of its own: stacks of sequences, as ops::cpu::CoreStacks makes them.

@@ -48,11 +48,11 @@ Constants default_constants(at::DeviceType device, at::ScalarType dtype) {
   const double products = dtype == at::kDouble ? 0.5 : 1.0;
   Constants constants;
   if (device == at::kCPU) {
-    constants.seconds = {seconds_per(130 * products, 2.0, 20, 15, 0.5),
-                         seconds_per(120 * products, 2.0, 20, 60, 1.0),
-                         seconds_per(80 * products, 1.0, 20, 10, 1.0),
-                         seconds_per(60 * products, 1.0, 20, 30, 2.0),
-                         seconds_per((half ? 40 : 150) * products, 0.8, 12, 3, 1.0),
+    constants.seconds = {seconds_per(190 * products, 3.0, 60, 12, 0.3),
+                         seconds_per(200 * products, 3.0, 60, 55, 0.6),
+                         seconds_per(250 * products, 1.5, 60, 12, 0.5),
+                         seconds_per(170 * products, 1.5, 40, 35, 1.0),
+                         seconds_per((half ? 40 : 155) * products, 0.8, 60, 3, 0.7),
                          seconds_per((half ? 40 : 100) * products, 1.0, 12, 15, 2.0)};
   } else {
     constants.seconds = {seconds_per(half ? 450'000 : 90'000 * products, 20'000, 3'000, 6, 0.001),

@@ -36,10 +36,23 @@ double core_weights(const Numbers& s) {
   return s.d * (s.released ? 3 * s.d + 2 * s.H * s.e : 4 * s.d);
 }
 
+/// Bytes that the CPU's forward keeps for its backward: scores, weights and projections of batches without a sequence
+/// that is split, if they are not many.
+double kept_steps(const Numbers& s) {
+  if (!s.cpu || !s.training || s.balance(s.B, s.N, 0).split) {
+    return 0;
+  }
+  const auto panels = [&](double columns) { return std::ceil(columns / (4 * s.lanes)) * 4 * s.lanes; };
+  const double bytes = s.wide * (s.N * (panels(s.rows) + panels(s.slots)) + (s.released ? 0 : s.B * s.d_p * 3 * s.d));
+  return bytes <= static_cast<double>(ops::cpu::kMostKeptBytes) ? bytes : 0;
+}
+
 Cost fused(const Numbers& s) {
   Account account(s);
-  account.pass({s.N, s.B, s.d, s.rows, /*restore=*/false});
-  account.pass({s.N, s.B, s.d, s.slots, /*restore=*/true});
+  const double kept = kept_steps(s);
+  const bool in_cache = s.cpu && !s.balance(s.B, s.N, 0).split;
+  account.pass({s.N, s.B, s.d, s.rows, /*restore=*/false, /*each=*/false, in_cache, kept > 0});
+  account.pass({s.N, s.B, s.d, s.slots, /*restore=*/true, /*each=*/false, in_cache, kept > 0});
   const double fold = s.z_count * fold_products(s);
   const double middle = s.B * core_products(s);
   const double wider = s.columns(s.d_h) / s.d_h;  // products as wide as a head
@@ -47,14 +60,19 @@ Cost fused(const Numbers& s) {
   /// `times` the products of the forward; `computed`: with those that backward repeats.
   const auto core = [&](Engine engine, double times, double computed, double sums_per_unit) {
     auto balance = s.balance(s.B, s.N, sums_per_unit);
-    if (s.cpu && balance.split) {
+    if (in_cache && times == 1) {
+      balance = s.of_stacks(balance);
+    } else if (s.cpu && balance.split) {
       balance = balance_of_core(static_cast<int64_t>(s.B), static_cast<int64_t>(s.d_p), s.threads);
     }
     account.cost.operations += 2 * times * (fold + middle);
     account.cost.bytes += 2 * times * summaries(s);
-    const double exponentials = s.B * s.slots * s.d_p * (computed > times ? 2 : 1);
+    const double exponentials = s.B * s.slots * s.d_p * (s.cpu && times > 1 ? 2 : 1);
+    // In cache they are written for a backward, which packs them and their gradients besides.
+    const double of_stack = times > 1 ? 5 : (s.training ? 1 : 0);
+    const double read_or_written = in_cache ? of_stack : 2 * computed;
     account.spread(engine, balance.waiting,
-                   {2 * computed * (s.cpu ? wider : 1) * middle, exponentials, 2 * computed * summaries(s), 0, s.B});
+                   {2 * computed * (s.cpu ? wider : 1) * middle, exponentials, read_or_written * summaries(s), 0, s.B});
     account.at(engine, kOperations) += 2 * times * fold;
     account.at(engine, kCalls) += 1;
     if (s.cpu) {
@@ -65,9 +83,11 @@ Cost fused(const Numbers& s) {
   };
   core(Engine::core, 1, 1, 0);
   if (s.training) {
-    core(Engine::backward_core, 2, s.cpu ? 3 : 2, (s.rows + s.slots) * s.d + core_weights(s));
+    // Projections from rows of the layer's own width are not kept.
+    const double repeated = !s.cpu || (kept > 0 && !s.released) ? 0 : 1;
+    core(Engine::backward_core, 2, 2 + repeated, (s.rows + s.slots) * s.d + core_weights(s));
   }
-  account.cost.memory = (s.training ? 3 : 1) * (of_token_width(s) + summaries(s)) + parameter_gradients(s);
+  account.cost.memory = (s.training ? 3 : 1) * (of_token_width(s) + summaries(s)) + parameter_gradients(s) + kept;
   return account.cost;
 }
 
@@ -93,7 +113,7 @@ Cost reference(const Numbers& s) {
     const double backward = tokens * s.d * (5 * s.rows + 6 * s.slots) + 2 * middle;
     account.products(Engine::plain, backward, backward);
     account.at(Engine::plain, kExponentials) += tokens * (s.rows + 2 * s.slots);
-    account.at(Engine::plain, kCalls) += 120 + 40 * (compress_tiles + restore_tiles);
+    account.at(Engine::plain, kCalls) += 340 + 80 * (compress_tiles + restore_tiles);
     account.at(Engine::plain, kSequences) += 2 * s.B;
     account.traffic(Engine::plain, tokens * s.wide * (14 * s.rows + 16 * s.slots + 14 * s.d) + 4 * summaries(s));
   }

@@ -9,12 +9,32 @@ namespace {
 constexpr std::size_t kConstants = kEngines * kUnits;
 /// A constant may differ from its start by this factor: beyond it the samples say nothing of it.
 constexpr double kMostTimes = 30.0;
-/// The weight of staying at the start, against samples of weight one each.
+/// The weight of staying at the start, against samples of weight one each: for those that the model explains, and for
+/// the mean square of the error that it leaves in them.
 constexpr double kInertia = 3e-4;
+constexpr double kInertiaOfError = 0.25;
 constexpr int kSweeps = 20'000;
 
 /// The weight of the difference between two rivals of the same speed; of those apart by a factor it is less.
-constexpr double kRivalry = 3.0;
+constexpr double kRivalry = 6.0;
+
+/// What nobody would choose counts little: by the square of how many times slower than the fastest rival it is.
+double weight_behind(double fastest, double seconds) {
+  return (fastest / seconds) * (fastest / seconds);
+}
+
+/// Of each sample, the time of its fastest rival or of itself.
+std::vector<double> fastest_rivals(const std::vector<Sample>& samples) {
+  std::vector<double> fastest;
+  for (const auto& sample : samples) {
+    double least = sample.seconds;
+    for (const auto& rival : samples) {
+      least = sample.rivals >= 0 && rival.rivals == sample.rivals ? std::min(least, rival.seconds) : least;
+    }
+    fastest.push_back(least);
+  }
+  return fastest;
+}
 
 using Row = std::array<double, kConstants>;
 
@@ -57,26 +77,9 @@ Row difference(Row row, const Row& other) {
   return row;
 }
 
-}  // namespace
-
-Constants fit(const std::vector<Sample>& samples, const Constants& start) {
-  Equations equations;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const auto& sample = samples[i];
-    const auto row = parts(sample, start);
-    equations.add(divided(row, sample.seconds), 1.0, 1.0);
-    for (std::size_t j = 0; j < i; ++j) {
-      const auto& rival = samples[j];
-      if (sample.rivals >= 0 && rival.rivals == sample.rivals) {
-        const double faster = std::min(sample.seconds, rival.seconds);
-        const double apart = (sample.seconds - rival.seconds) / faster;
-        equations.add(divided(difference(row, parts(rival, start)), faster), apart, kRivalry / (1 + apart * apart));
-      }
-    }
-  }
-  // Within bounds by coordinate descent.
+/// Within bounds by coordinate descent.
+Constants solved(const Equations& equations, double inertia, const Constants& start) {
   const auto& [products, sums] = equations;
-  const double inertia = kInertia * static_cast<double>(std::max<std::size_t>(samples.size(), 1));
   Row factors;
   factors.fill(1.0);
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
@@ -94,6 +97,32 @@ Constants fit(const std::vector<Sample>& samples, const Constants& start) {
     fitted.seconds[i / kUnits][i % kUnits] = start.seconds[i / kUnits][i % kUnits] * factors[i];
   }
   return fitted;
+}
+
+}  // namespace
+
+Constants fit(const std::vector<Sample>& samples, const Constants& start) {
+  Equations equations;
+  const auto fastest = fastest_rivals(samples);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto& sample = samples[i];
+    const auto row = parts(sample, start);
+    equations.add(divided(row, sample.seconds), 1.0, weight_behind(fastest[i], sample.seconds));
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto& rival = samples[j];
+      if (sample.rivals >= 0 && rival.rivals == sample.rivals) {
+        const double faster = std::min(sample.seconds, rival.seconds);
+        const double apart = (sample.seconds - rival.seconds) / faster;
+        const double close = 1 / (1 + apart * apart);
+        equations.add(divided(difference(row, parts(rival, start)), faster), apart,
+                      kRivalry * weight_behind(fastest[i], faster) * close * close);
+      }
+    }
+  }
+  const auto count = static_cast<double>(std::max<std::size_t>(samples.size(), 1));
+  const auto first = solved(equations, kInertia * count, start);
+  const double error = prediction_error(samples, first);
+  return solved(equations, std::max(kInertia, kInertiaOfError * error * error) * count, start);
 }
 
 double prediction_error(const std::vector<Sample>& samples, const Constants& constants) {

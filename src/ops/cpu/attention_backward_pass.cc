@@ -1,13 +1,14 @@
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "ops/checks.h"
 #include "ops/cpu/attention_pass.h"
 #include "ops/cpu/core_backward.h"
+#include "ops/cpu/kept_sizes.h"
 #include "ops/cpu/passes.h"
 #include "ops/cpu/slot_task.h"
 #include "ops/cpu/token_task.h"
+#include "ops/cpu/turns.h"
 
 namespace dba::ops::cpu {
 namespace {
@@ -18,12 +19,14 @@ template <class T>
 class AttentionBackwardTask {
  public:
   AttentionBackwardTask(const SlotProblem<T>& slots, const PackedCore<T>& core, const MaskSource<T>& core_masks,
-                        TokenProblem<T>& tokens, const AttentionGiven& given, const at::Tensor& dother, int64_t most)
+                        TokenProblem<T>& tokens, const AttentionGiven& given, const KeptSteps<T>& left,
+                        const at::Tensor& dother, int64_t most)
       : k_(slots.kernels),
         core_(core),
         given_(given),
+        left_(left),
         dother_(dother),
-        may_keep_(!slots.masks.active()),
+        may_keep_(!slots.masks.active() && left.weights.entries == nullptr),
         rows_(core.groups * core.heads * core.d_p),
         slots_(slots),
         backward_(k_, core, core_masks, most),
@@ -32,7 +35,10 @@ class AttentionBackwardTask {
         dm_panels_(scratch_.panels(k_, dm_in_place_ ? 0 : core.heads * core.d_p, core.d_out)),
         dm_(scratch_.template take<T>(most * core.heads * core.d_p * core.d_out)),
         dc_(scratch_.template take<T>(most * rows_ * core.d)),
-        dr_(scratch_.template take<T>(most * rows_)) {}
+        dr_(scratch_.template take<T>(most * rows_)) {
+    slots_.take_from(left.weights);
+    tokens_.take_from(left.weights);
+  }
 
   void run(const Segment* segments, int64_t count, int64_t unit, bool add, const CoreSums<T>& sums, T* bias_sum) {
     const auto slots = core_.heads * core_.d_p;
@@ -52,13 +58,15 @@ class AttentionBackwardTask {
       return t.defined() ? t.const_data_ptr<T>() + sequence * t.stride(0) : nullptr;
     };
     const auto& [c, r, lse] = given_.summary;
-    const CoreStack<T> stack{at(c, first),
-                             at(r, first),
-                             dm_,
-                             at(given_.dcompressed, first),
-                             dc_,
-                             dr_,
-                             core_.cross ? dother_.mutable_data_ptr<T>() + first * dother_.stride(0) : nullptr};
+    const CoreStack<T> stack{
+        at(c, first),
+        at(r, first),
+        left_.projections == nullptr ? nullptr : left_.projections + first * core_.d_p * core_.projected_width(),
+        dm_,
+        at(given_.dcompressed, first),
+        dc_,
+        dr_,
+        core_.cross ? dother_.mutable_data_ptr<T>() + first * dother_.stride(0) : nullptr};
     backward_.run(stack, first, count, add, sums);
     weights_.rewind();
     for (int64_t i = 0; i < count; ++i) {
@@ -73,6 +81,7 @@ class AttentionBackwardTask {
   const Kernels<T>& k_;
   const PackedCore<T>& core_;
   const AttentionGiven& given_;
+  const KeptSteps<T>& left_;
   const at::Tensor& dother_;
   bool may_keep_;
   int64_t rows_;
@@ -116,9 +125,10 @@ std::optional<AttentionGradients> attention_backward_as(const AttentionArguments
   const reference::RestoreBackward of_restore{restore_rows,     given.m,           arguments.heads,
                                               arguments.linear, arguments.dropout, given.dy};
   TokenProblem<T> tokens{k, x, dx, std::nullopt, std::nullopt};
-  tokens.compress.emplace(k, of_compress, plan, batch);
-  tokens.restore.emplace(k, of_restore, plan, batch);
   const RowGroups<T> restore_groups(k, restore_rows, /*plain=*/false);
+  const KeptSteps<T> left(steps_with(given_.summary.c, StepsOrigin(arguments, plan)), kept_sizes(k, arguments, core));
+  tokens.compress.emplace(k, of_compress, plan, batch, left.scores);
+  tokens.restore.emplace(k, of_restore, plan, batch);
   const MaskSource<T> restore_masks(arguments.dropout, kSiteRestore), core_masks(arguments.dropout, kSiteCore);
   const SlotProblem<T> slots{k, x, dy, restore_groups.groups()[0], restore_masks, arguments.heads, arguments.linear};
   const OutBiasSums<T> dout_bias(k, plan.units(), dy.width());
@@ -132,14 +142,16 @@ std::optional<AttentionGradients> attention_backward_as(const AttentionArguments
   }
 
   const StackPlan stacks(plan, core.d_p);
-  at::parallel_for(0, plan.units(), 1, [&](int64_t from, int64_t to) {
-    AttentionBackwardTask<T> task(slots, core, core_masks, tokens, given, dother, stacks.largest);
-    for (auto unit = from; unit < to; ++unit) {
-      const auto u = static_cast<size_t>(unit);
-      for (auto s = stacks.first_stack[u]; s < stacks.first_stack[u + 1]; ++s) {
-        const auto& stack = stacks.stacks[static_cast<size_t>(s)];
-        task.run(&plan.segments[static_cast<size_t>(stack.first_segment)], stack.count, unit,
-                 /*add=*/s > stacks.first_stack[u], sums[u], dout_bias.of_unit(unit));
+  share_out(plan.units(), 1, [&](Turns& turns) {
+    AttentionBackwardTask<T> task(slots, core, core_masks, tokens, given, left, dother, stacks.largest);
+    for (int64_t unit = 0, end = 0; turns.next(unit, end);) {
+      for (; unit < end; ++unit) {
+        const auto u = static_cast<size_t>(unit);
+        for (auto s = stacks.first_stack[u]; s < stacks.first_stack[u + 1]; ++s) {
+          const auto& stack = stacks.stacks[static_cast<size_t>(s)];
+          task.run(&plan.segments[static_cast<size_t>(stack.first_segment)], stack.count, unit,
+                   /*add=*/s > stacks.first_stack[u], sums[u], dout_bias.of_unit(unit));
+        }
       }
     }
   });

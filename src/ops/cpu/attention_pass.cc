@@ -1,13 +1,15 @@
 #include "ops/cpu/attention_pass.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include "ops/checks.h"
 #include "ops/cpu/compress_task.h"
 #include "ops/cpu/core_mix.h"
+#include "ops/cpu/kept_sizes.h"
 #include "ops/cpu/passes.h"
 #include "ops/cpu/restore_task.h"
+#include "ops/cpu/turns.h"
+#include "ops/cpu/unit_size.h"
 
 namespace dba::ops::cpu {
 namespace {
@@ -38,13 +40,18 @@ std::optional<AttentionOutputs> attention_as(const AttentionArguments& given, bo
   out.compressed = at::empty({batch, core.d_p, core.heads * core.first.width()}, options);
   SummaryOfSequence<T> summary{};
   T* m = nullptr;
+  const auto sizes = kept_sizes(k, given, core);
+  KeptSteps<T> kept;
   if (keep) {
-    out.summary = {at::empty({batch, rows, width}, options), at::empty({batch, rows}, options),
+    const StepsOrigin origin(given, plan);
+    const auto bytes = sizes.numbers() * static_cast<int64_t>(sizeof(T));
+    out.summary = {empty_with_steps({batch, rows, width}, type, bytes, origin), at::empty({batch, rows}, options),
                    at::empty({batch, rows}, options)};
     out.m = at::empty({batch, slots, core.d_out}, options);
     summary = {out.summary.c.template mutable_data_ptr<T>(), out.summary.r.template mutable_data_ptr<T>(),
                out.summary.lse.template mutable_data_ptr<T>()};
     m = out.m.template mutable_data_ptr<T>();
+    kept = {steps_with(out.summary.c, origin), sizes};
   }
   T* const compressed = out.compressed.template mutable_data_ptr<T>();
   const TokenMatrix<T> y(out.y);
@@ -57,7 +64,7 @@ std::optional<AttentionOutputs> attention_as(const AttentionArguments& given, bo
     }
   }
 
-  const CompressProblem<T> of_compress{k, tokens, groups, compress_masks};
+  const CompressProblem<T> of_compress{k, tokens, groups, compress_masks, kept.scores};
   const RestoreProblem<T> of_restore{k,
                                      tokens,
                                      y,
@@ -65,9 +72,10 @@ std::optional<AttentionOutputs> attention_as(const AttentionArguments& given, bo
                                      restore_masks,
                                      given.heads,
                                      given.linear,
-                                     given.out_bias.defined() ? given.out_bias.to(type).contiguous() : at::Tensor()};
+                                     given.out_bias.defined() ? given.out_bias.to(type).contiguous() : at::Tensor(),
+                                     kept.weights};
   const StackPlan stacks(plan, core.d_p);
-  at::parallel_for(0, plan.units(), 1, [&](int64_t from, int64_t to) {
+  share_out(static_cast<int64_t>(stacks.stacks.size()), 1, [&](Turns& turns) {
     Scratch scratch;
     CompressTask<T> compress(of_compress);
     CoreMix<T> mix(k, core, core_masks, stacks.largest);
@@ -75,18 +83,21 @@ std::optional<AttentionOutputs> attention_as(const AttentionArguments& given, bo
     const auto own = [&](int64_t count) { return scratch.take<T>(keep ? 0 : stacks.largest * count); };
     const SummaryOfSequence<T> own_summary{own(rows * width), own(rows), own(rows)};
     T* const own_m = own(slots * core.d_out);
-    for (auto s = stacks.first_stack[static_cast<size_t>(from)]; s < stacks.first_stack[static_cast<size_t>(to)]; ++s) {
-      const auto& stack = stacks.stacks[static_cast<size_t>(s)];
-      const auto* const segments = &plan.segments[static_cast<size_t>(stack.first_segment)];
-      const auto first = segments->sequence;
-      const auto at = keep ? summary.after(first, rows, width) : own_summary;
-      T* const m_at = keep ? m + first * slots * core.d_out : own_m;
-      for (int64_t i = 0; i < stack.count; ++i) {
-        compress.run(segments[i], at.after(i, rows, width));
-      }
-      mix.run(at.c, at.r, first, stack.count, compressed + first * of_compressed, m_at);
-      for (int64_t i = 0; i < stack.count; ++i) {
-        restore.run(segments[i], m_at + i * slots * core.d_out);
+    for (int64_t s = 0, end = 0; turns.next(s, end);) {
+      for (; s < end; ++s) {
+        const auto& stack = stacks.stacks[static_cast<size_t>(s)];
+        const auto* const segments = &plan.segments[static_cast<size_t>(stack.first_segment)];
+        const auto first = segments->sequence;
+        const auto at = keep ? summary.after(first, rows, width) : own_summary;
+        T* const m_at = keep ? m + first * slots * core.d_out : own_m;
+        for (int64_t i = 0; i < stack.count; ++i) {
+          compress.run(segments[i], at.after(i, rows, width));
+        }
+        mix.run(at.c, at.r, first, stack.count, compressed + first * of_compressed, m_at,
+                kept.projections == nullptr ? nullptr : kept.projections + first * sizes.of_sequence);
+        for (int64_t i = 0; i < stack.count; ++i) {
+          restore.run(segments[i], m_at + i * slots * core.d_out);
+        }
       }
     }
   });
@@ -101,8 +112,7 @@ std::optional<AttentionOutputs> attention(const AttentionArguments& arguments, b
 }
 
 StackPlan::StackPlan(const WorkPlan& plan, int64_t d_p) {
-  constexpr int64_t kMostRows = 32;
-  const auto most = std::max<int64_t>(kMostRows / d_p, 1);
+  const auto most = std::max<int64_t>(kRowsOfStack / d_p, 1);
   for (size_t unit = 0; unit + 1 < plan.first_segment.size(); ++unit) {
     first_stack.push_back(static_cast<int64_t>(stacks.size()));
     const auto end = plan.first_segment[unit + 1];

@@ -4,6 +4,7 @@
 #include "ops/checks.h"
 #include "ops/cpu/compress_task.h"
 #include "ops/cpu/passes.h"
+#include "ops/cpu/turns.h"
 
 namespace dba::ops::cpu {
 namespace {
@@ -91,14 +92,17 @@ Summary compress_as(const at::Tensor& x, const Sequences& sequences, const Score
   for (int64_t i = 0; i < plan.parts; ++i) {
     parts.emplace_back(k, groups, tokens.width(), scratch);
   }
-  at::parallel_for(0, plan.units(), 1, [&](int64_t from, int64_t to) {
+  share_out(plan.units(), 1, [&](Turns& turns) {
     CompressTask<T> task(problem);
-    for (auto i = plan.first_segment[static_cast<size_t>(from)]; i < plan.first_segment[static_cast<size_t>(to)]; ++i) {
-      const auto& segment = plan.segments[static_cast<size_t>(i)];
-      if (segment.part >= 0) {
-        task.run(segment, parts[static_cast<size_t>(segment.part)]);
-      } else {
-        task.run(segment, output.of_sequence(segment.sequence));
+    for (int64_t from = 0, to = 0; turns.next(from, to);) {
+      const auto end = plan.first_segment[static_cast<size_t>(to)];
+      for (auto i = plan.first_segment[static_cast<size_t>(from)]; i < end; ++i) {
+        const auto& segment = plan.segments[static_cast<size_t>(i)];
+        if (segment.part >= 0) {
+          task.run(segment, parts[static_cast<size_t>(segment.part)]);
+        } else {
+          task.run(segment, output.of_sequence(segment.sequence));
+        }
       }
     }
   });

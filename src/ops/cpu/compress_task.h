@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/kept_steps.h"
 #include "ops/cpu/mask_source.h"
 #include "ops/cpu/row_groups.h"
 #include "ops/cpu/token_matrix.h"
@@ -60,6 +61,7 @@ struct CompressProblem {
   const TokenMatrix<T>& x;
   const RowGroups<T>& groups;
   const MaskSource<T>& masks;
+  KeptTiles<T> kept{};  ///< where the scores of whole sequences stay, if they do
 };
 
 /// One thread's part of compress: its tiles and what it packs for the sequence at hand.
@@ -69,7 +71,7 @@ class CompressTask {
   explicit CompressTask(const CompressProblem<T>& problem)
       : problem_(problem),
         tile_(scratch_.panels(problem.kernels, kTile, problem.x.width())),
-        scores_(scratch_.panels(problem.kernels, kTile, problem.groups.columns())),
+        weights_(scratch_.panels(problem.kernels, kTile, problem.groups.columns())),
         mask_(scratch_.panels(problem.kernels, problem.masks.active() ? kTile : 0, problem.groups.columns())),
         bias_(scratch_.zeros<T>(problem.groups.columns())),
         divisors_(scratch_.take<T>(problem.groups.slots())),
@@ -134,7 +136,11 @@ class CompressTask {
     const auto& group = rows.group();
     const auto width = problem_.x.width();
     const auto column = group.first_column;
-    const auto scores = from_column(k, scores_, column);
+    const auto weights = from_column(k, weights_, column);
+    const auto& kept = problem_.kept;
+    const auto scores = kept.entries == nullptr
+                            ? weights
+                            : from_column(k, kept.tile(segment.first_row + first, tokens, k.panel), column);
     k.multiply_ahead(x, rows.transposed(), scores, tokens, group.count, width, /*add=*/false, ahead);
     const auto mask = problem_.masks.draw(k, from_column(k, mask_, column), segment.sequence,
                                           segment.first_token + first, tokens, group.first_slot, group.count);
@@ -142,18 +148,18 @@ class CompressTask {
     const RunningRows<T> running{of_rows.largest + column, of_rows.sum + column, of_rows.r + column,
                                  of_rows.factor + column};
     const bool rescale =
-        k.compress_weights(scores, mask, bias_ + column, running, problem_.groups.first_linear(group),
+        k.compress_weights(fixed(scores), weights, mask, bias_ + column, running, problem_.groups.first_linear(group),
                            static_cast<T>(1.0 / static_cast<double>(segment.length)), tokens, group.count);
     const auto sums = from_row(partial.sums, group.first_slot);
     if (rescale && first > 0) {
       k.scale_rows(sums, running.factor, group.count, width);
     }
-    k.multiply_transposed(fixed(scores), x, sums, group.count, width, tokens, /*add=*/first > 0);
+    k.multiply_transposed(fixed(weights), x, sums, group.count, width, tokens, /*add=*/first > 0);
   }
 
   const CompressProblem<T>& problem_;
   Scratch scratch_;
-  Panels<T> tile_, scores_, mask_;
+  Panels<T> tile_, weights_, mask_;
   T *bias_, *divisors_;
   Partial<T> whole_;
   std::vector<PackedRows<T>> packed_;

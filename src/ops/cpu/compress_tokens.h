@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "ops/cpu/kept_steps.h"
 #include "ops/cpu/mask_source.h"
 #include "ops/cpu/row_groups.h"
 #include "ops/cpu/row_sums.h"
@@ -21,8 +22,9 @@ struct SummaryGradient {
 template <class T>
 class CompressTokens {
  public:
+  /// `scores`: those that the forward left, if it did.
   CompressTokens(const Kernels<T>& kernels, const reference::CompressBackward& given, const WorkPlan& plan,
-                 int64_t batch)
+                 int64_t batch, KeptTiles<T> scores = {})
       : kernels_(kernels),
         groups_(kernels, given.rows, /*plain=*/true),
         masks_(given.dropout, kSiteCompress),
@@ -32,7 +34,8 @@ class CompressTokens {
         lse_(settled(given.summary.lse)),
         dc_(settled(given.dc)),
         dr_(settled(given.dr)),
-        dlse_(settled(given.dlse)) {
+        dlse_(settled(given.dlse)),
+        kept_(scores) {
     for (const auto& group : groups_.groups()) {
       sums_.emplace_back(kernels, plan, batch, group.count, width_, group.each);
     }
@@ -66,7 +69,7 @@ class CompressTokens {
    public:
     Task(CompressTokens& of, Scratch& scratch)
         : of_(of),
-          scores_(scratch.panels(of.kernels_, kTile, of.groups_.columns())),
+          weights_(scratch.panels(of.kernels_, kTile, of.groups_.columns())),
           products_(scratch.panels(of.kernels_, kTile, of.groups_.columns())),
           mask_(scratch.panels(of.kernels_, of.masks_.active() ? kTile : 0, of.groups_.columns())),
           dc_scratch_(right_factor_scratch(of.kernels_, of.groups_.slots(), of.width_, scratch)),
@@ -122,13 +125,21 @@ class CompressTokens {
              Ahead later) {
       const auto& k = of_.kernels_;
       const auto width = of_.width_;
+      const auto& kept = of_.kept_;
+      const auto row = segment_.first_row + first;
+      auto next_scores = kept.ahead(row + tokens, std::min(tokens, segment_.tokens - first - tokens));
       for (auto& part : parts_) {
         const auto& group = part.rows.group();
         const auto column = group.first_column;
-        const auto scores = from_column(k, scores_, column);
+        const auto weights = from_column(k, weights_, column);
         const auto products = from_column(k, products_, column);
-        k.multiply_ahead(x, part.rows.transposed(), scores, tokens, group.count, width, /*add=*/false, next);
-        next = {};
+        auto scores = weights;
+        if (kept.entries != nullptr) {
+          scores = from_column(k, kept.tile(row, tokens, k.panel), column);
+        } else {
+          k.multiply_ahead(x, part.rows.transposed(), scores, tokens, group.count, width, /*add=*/false, next);
+          next = {};
+        }
         if (with_dc_) {
           k.multiply_ahead(x, fixed(part.dc), products, tokens, group.count, width, /*add=*/false, place);
           place = {};
@@ -139,16 +150,18 @@ class CompressTokens {
                                           segment_.first_token + first, tokens, group.first_slot, group.count);
         const RowGradient<T> rows{columns_.bias + column, columns_.lse + column, columns_.dr + column,
                                   columns_.reduction + column, part.target.bias};
-        k.compress_gradient(scores, products, mask, rows, of_.groups_.first_linear(group),
+        k.compress_gradient(fixed(scores), weights, products, mask, rows, of_.groups_.first_linear(group),
                             static_cast<T>(1.0 / static_cast<double>(segment_.length)), tokens, group.count);
         k.multiply_ahead(fixed(products), part.rows.plain(), dx, tokens, width, group.count, add, later);
         later = {};
         if (with_dc_) {
-          k.multiply(fixed(scores), from_row(dc_, group.first_slot), dx, tokens, width, group.count,
-                     /*add=*/true);
+          k.multiply_ahead(fixed(weights), from_row(dc_, group.first_slot), dx, tokens, width, group.count,
+                           /*add=*/true, next);
+          next = {};
         }
-        k.multiply_transposed(fixed(products), x, part.target.sums, group.count, width, tokens,
-                              /*add=*/first > 0 || !part.begins);
+        k.multiply_transposed_ahead(fixed(products), x, part.target.sums, group.count, width, tokens,
+                                    /*add=*/first > 0 || !part.begins, next_scores);
+        next_scores = {};
         add = true;
       }
     }
@@ -178,7 +191,7 @@ class CompressTokens {
     }
 
     CompressTokens& of_;
-    Panels<T> scores_, products_, mask_;
+    Panels<T> weights_, products_, mask_;
     Panels<T> dc_scratch_;
     Panels<const T> dc_{};  // (slots × d)
     Columns columns_;
@@ -212,6 +225,7 @@ class CompressTokens {
   MaskSource<T> masks_;
   int64_t width_;
   at::Tensor c_, r_, lse_, dc_, dr_, dlse_;
+  KeptTiles<T> kept_;
   std::deque<RowSums<T>> sums_;  // of each group; never moved
 };
 

@@ -11,6 +11,7 @@ namespace dba::ops::cpu {
 template <class T>
 struct CoreStack {
   const T *c, *r;             // (sequences, L, d), (sequences, L)
+  const T* projections;       // (sequences, d_p, core.projected_width()) of the forward, or null
   const T *dm, *dcompressed;  // (sequences, H·d_p, d_out), (sequences, d_p, H·w); null: zero
   T *dc, *dr, *dother;        // like c, like r, (sequences, d_p, ·) or null
 };
@@ -50,7 +51,7 @@ class CoreBackward {
 
   /// `add`: the sums hold something already.
   void run(const CoreStack<T>& to, int64_t first_sequence, int64_t sequences, bool add, const CoreSums<T>& sums) {
-    forward_.run(to.c, to.r, first_sequence, sequences);
+    forward_.run(to.c, to.r, first_sequence, sequences, to.projections);
     for (int64_t head = 0; head < core_.heads; ++head) {
       differentiate_mix(head, add, to.dm, sums);
     }

@@ -49,9 +49,9 @@ reference::CoreGradients core_backward_as(const at::Tensor& c_, const at::Tensor
       const auto first_stack = unit * stacks.count() / units;
       for (auto i = first_stack; i < (unit + 1) * stacks.count() / units; ++i) {
         const auto first = stacks.first(i);
-        const CoreStack<T> stack{given(c, first),           given(r, first),        given(dm, first),
-                                 given(dcompressed, first), made(result.dc, first), made(result.dr, first),
-                                 made(grad.other, first)};
+        const CoreStack<T> stack{given(c, first),        given(r, first),           nullptr,
+                                 given(dm, first),       given(dcompressed, first), made(result.dc, first),
+                                 made(result.dr, first), made(grad.other, first)};
         backward.run(stack, first, stacks.first(i + 1) - first, /*add=*/i > first_stack,
                      sums[static_cast<size_t>(unit)]);
       }

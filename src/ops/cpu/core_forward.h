@@ -57,9 +57,11 @@ class CoreForward {
     scale = static_cast<T>(1.0 / std::sqrt(static_cast<double>(core.e)));
   }
 
-  /// c (sequences, L, d) and r (sequences, L) of the sequences from `first_sequence` on.
-  void run(const T* c, const T* r, int64_t first_sequence, int64_t sequences) {
+  /// c (sequences, L, d) and r (sequences, L) of the sequences from `first_sequence` on; their projections, where they
+  /// were kept.
+  void run(const T* c, const T* r, int64_t first_sequence, int64_t sequences, const T* projections = nullptr) {
     count = sequences;
+    kept_ = projections;
     rows = sequences * core.d_p;
     c_ = c;
     r_ = r;
@@ -143,7 +145,7 @@ class CoreForward {
   T scale;
 
  private:
-  const T *c_ = nullptr, *r_ = nullptr;
+  const T *c_ = nullptr, *r_ = nullptr, *kept_ = nullptr;
   int64_t first_ = 0;
 
   /// The first of d_p rows of summaries.
@@ -174,11 +176,16 @@ class CoreForward {
     for (int64_t i = 0; i < count; ++i) {
       const auto from = summary_row(group, head, i);
       const auto place = of_sequence(to[static_cast<size_t>(head)], i);
-      k.multiply_ahead({c_ + from * core.d, k.panel, core.d}, weight, place, core.d_p, linear.width(), core.d,
-                       /*add=*/false, after(group, head, i));
-      if (linear.has_bias()) {
-        k.multiply({r_ + from, k.panel, 1}, from_row(weight, core.d), place, core.d_p, linear.width(), 1,
-                   /*add=*/true);
+      if (kept_ != nullptr) {
+        k.pack(kept_ + i * core.d_p * core.projected_width() + core.projected_column(group, head),
+               core.projected_width(), place, core.d_p, linear.width());
+      } else {
+        k.multiply_ahead({c_ + from * core.d, k.panel, core.d}, weight, place, core.d_p, linear.width(), core.d,
+                         /*add=*/false, after(group, head, i));
+        if (linear.has_bias()) {
+          k.multiply({r_ + from, k.panel, 1}, from_row(weight, core.d), place, core.d_p, linear.width(), 1,
+                     /*add=*/true);
+        }
       }
       if (!summaries.empty()) {
         std::copy_n(r_ + from, core.d_p, factors + (group * core.heads + head) * capacity + i * core.d_p);

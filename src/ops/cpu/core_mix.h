@@ -14,9 +14,16 @@ class CoreMix {
         forward_(kernels, core, masks, sequences, /*backward=*/false),
         mix_(forward_.scratch.panels(kernels, core.d_out % kernels.lanes == 0 ? 0 : core.d_p, core.d_out)) {}
 
-  /// Of each of the sequences from `first_sequence` on: c (L, d), r (L), compressed (d_p, H·w), m (H·d_p, d_out).
-  void run(const T* c, const T* r, int64_t first_sequence, int64_t sequences, T* compressed, T* m) {
+  /// Of each of the sequences from `first_sequence` on: c (L, d), r (L), compressed (d_p, H·w), m (H·d_p, d_out);
+  /// projections (d_p, core.projected_width()) where they are to be kept.
+  void run(const T* c, const T* r, int64_t first_sequence, int64_t sequences, T* compressed, T* m,
+           T* projections = nullptr) {
     forward_.run(c, r, first_sequence, sequences);
+    if (projections != nullptr) {
+      keep(0, core_.first.width(), forward_.lifted, projections);
+      keep(1, core_.key.width(), forward_.keys, projections);
+      keep(2, core_.value.width(), forward_.values, projections);
+    }
     forward_.join(forward_.lifted, core_.first.width(), compressed);
     const auto width = core_.d_out;
     const bool in_place = width % k_.lanes == 0;
@@ -35,6 +42,13 @@ class CoreMix {
   }
 
  private:
+  void keep(int64_t group, int64_t width, const std::vector<Panels<T>>& heads, T* projections) const {
+    for (int64_t head = 0; head < core_.heads; ++head) {
+      k_.unpack(fixed(heads[static_cast<size_t>(head)]), nullptr, projections + core_.projected_column(group, head),
+                core_.projected_width(), forward_.rows, width);
+    }
+  }
+
   const Kernels<T>& k_;
   const PackedCore<T>& core_;
   CoreForward<T> forward_;

@@ -160,6 +160,23 @@ struct PackedCore {
     return released || cross;
   }
 
+  /// Numbers in a row of what the summaries are lifted to, all heads of group 0, of the keys and of the values; 0
+  /// where keys and values come from elsewhere.
+  int64_t projected_width() const {
+    return from_source() ? 0 : heads * (first.width() + key.width() + value.width());
+  }
+  /// Where a head's are in it.
+  int64_t projected_column(int64_t group, int64_t head) const {
+    switch (group) {
+      case 0:
+        return head * first.width();
+      case 1:
+        return heads * first.width() + head * key.width();
+      default:
+        return heads * (first.width() + key.width()) + head * value.width();
+    }
+  }
+
   Scratch scratch;
   int64_t heads;
   bool released, cross;

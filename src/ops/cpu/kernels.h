@@ -99,13 +99,17 @@ struct Kernels {
   void (*dropout_mask)(const MaskKey& key, T kept, Panels<T> mask, int64_t first_token, int64_t tokens,
                        int64_t first_slot, int64_t slots);
 
-  /// Scores (tokens × columns) become weights: exp(score + bias − largest) and, from column `first_linear` on,
-  /// (score + bias) · inverse_length; times the mask, whose entries may be null. Returns whether a factor is not 1.
-  bool (*compress_weights)(Panels<T> scores, Panels<const T> mask, const T* bias, const RunningRows<T>& rows,
-                           int64_t first_linear, T inverse_length, int64_t tokens, int64_t columns);
-  /// scores become the weights after dropout, `products` (X dCᵀ) the gradient of the scores.
-  void (*compress_gradient)(Panels<T> scores, Panels<T> products, Panels<const T> mask, const RowGradient<T>& rows,
-                            int64_t first_linear, T inverse_length, int64_t tokens, int64_t columns);
+  /// Weights of scores (tokens × columns), in their place or another: exp(score + bias − largest) and, from column
+  /// `first_linear` on, (score + bias) · inverse_length; times the mask, whose entries may be null. Returns whether a
+  /// factor is not 1.
+  bool (*compress_weights)(Panels<const T> scores, Panels<T> weights, Panels<const T> mask, const T* bias,
+                           const RunningRows<T>& rows, int64_t first_linear, T inverse_length, int64_t tokens,
+                           int64_t columns);
+  /// The weights after dropout, in the place of the scores or another; `products` (X dCᵀ) become the gradient of the
+  /// scores.
+  void (*compress_gradient)(Panels<const T> scores, Panels<T> weights, Panels<T> products, Panels<const T> mask,
+                            const RowGradient<T>& rows, int64_t first_linear, T inverse_length, int64_t tokens,
+                            int64_t columns);
 
   /// Scores become weights: softmax over each head's share of the columns (or the scores themselves where `linear`)
   /// after the bias, times the mask, whose entries may be null.

@@ -1,9 +1,9 @@
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include "ops/checks.h"
 #include "ops/cpu/passes.h"
 #include "ops/cpu/restore_task.h"
+#include "ops/cpu/turns.h"
 
 namespace dba::ops::cpu {
 namespace {
@@ -24,11 +24,14 @@ at::Tensor restore_as(const at::Tensor& x, const Sequences& sequences, const Sco
   const RestoreProblem<T> problem{
       k,     tokens, out,    groups.groups()[0],
       masks, heads,  linear, out_bias.defined() ? out_bias.to(type).contiguous() : out_bias};
-  at::parallel_for(0, plan.units(), 1, [&](int64_t from, int64_t to) {
+  share_out(plan.units(), 1, [&](Turns& turns) {
     RestoreTask<T> task(problem);
-    for (auto i = plan.first_segment[static_cast<size_t>(from)]; i < plan.first_segment[static_cast<size_t>(to)]; ++i) {
-      const auto& segment = plan.segments[static_cast<size_t>(i)];
-      task.run(segment, mix.const_data_ptr<T>() + segment.sequence * mix.stride(0));
+    for (int64_t from = 0, to = 0; turns.next(from, to);) {
+      const auto end = plan.first_segment[static_cast<size_t>(to)];
+      for (auto i = plan.first_segment[static_cast<size_t>(from)]; i < end; ++i) {
+        const auto& segment = plan.segments[static_cast<size_t>(i)];
+        task.run(segment, mix.const_data_ptr<T>() + segment.sequence * mix.stride(0));
+      }
     }
   });
   return y;

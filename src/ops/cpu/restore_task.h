@@ -16,6 +16,7 @@ struct RestoreProblem {
   int64_t heads;
   bool linear;
   at::Tensor out_bias;  // (d_out) in the accumulation type
+  KeptTiles<T> kept{};  // where the weights stay, if they do
 };
 
 /// One thread's part of restore.
@@ -50,6 +51,9 @@ class RestoreTask {
       const auto row = segment.first_row + first;
       restore_.weigh(segment, problem_.x.left_factor(k, row, count, tile_), first, count, /*dropped=*/true,
                      problem_.x.ahead(row + count, tile));
+      if (problem_.kept.entries != nullptr) {
+        restore_.copy_weights(problem_.kept.tile(row, count, k.panel), count);
+      }
       restore_.append_ones(count);
       const auto target = problem_.y.target(k, row, values_);
       k.multiply_ahead(restore_.weights(), fixed(mix_), target, count, width, inner_, /*add=*/false,

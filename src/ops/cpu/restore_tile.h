@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/cpu/kept_steps.h"
 #include "ops/cpu/mask_source.h"
 #include "ops/cpu/row_groups.h"
 #include "ops/cpu/token_matrix.h"
@@ -71,9 +72,27 @@ class RestoreTile {
     weighed_ = weighed;
     weights_ = own_;
   }
+  /// The weights that the forward left are taken from there, if it did.
+  void take_from(KeptTiles<T> left) {
+    left_ = left;
+  }
+  /// Whether weights are computed, of tokens.
+  bool computes() const {
+    return left_.entries == nullptr;
+  }
+  void copy_weights(Panels<T> to, int64_t tokens) const {
+    for (int64_t j = 0; j < slots(); j += kernels_.panel) {
+      const auto panel = j / kernels_.panel;
+      std::copy_n(weights_.entries + panel * weights_.stride, tokens * kernels_.panel, to.entries + panel * to.stride);
+    }
+  }
   /// The weights of a tile of tokens, times their mask where `dropped`; the mask is drawn either way.
   void weigh(const Segment& segment, Panels<const T> tile, int64_t first, int64_t tokens, bool dropped, Ahead ahead) {
     const auto slots = this->slots();
+    if (!computes()) {
+      weights_ = left_.tile(segment.first_row + first, tokens, kernels_.panel);
+      return;
+    }
     if (kept_ != nullptr) {
       weights_ = kept_->next();
       if (weighed_) {
@@ -113,6 +132,7 @@ class RestoreTile {
   bool linear_;
   const MaskSource<T>& masks_;
   Panels<T> own_, weights_, mask_;
+  KeptTiles<T> left_{};
   KeptWeights<T>* kept_ = nullptr;
   bool weighed_ = false;
   Panels<const T> drawn_ = kNothing<T>;

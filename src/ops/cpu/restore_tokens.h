@@ -44,6 +44,9 @@ class RestoreTokens {
     void take_from(KeptWeights<T>* kept) {
       tile_.keep_in(kept, /*weighed=*/true);
     }
+    void take_from(KeptTiles<T> left) {
+      tile_.take_from(left);
+    }
     /// What `begin` reads.
     Ahead needs(const Segment& segment) const {
       const auto numbers = tile_.slots() * of_.dy_.width();

@@ -2,6 +2,7 @@
 #include "ops/cpu/passes.h"
 #include "ops/cpu/row_sums.h"
 #include "ops/cpu/slot_task.h"
+#include "ops/cpu/turns.h"
 
 namespace dba::ops::cpu {
 namespace {
@@ -19,18 +20,20 @@ std::pair<at::Tensor, at::Tensor> slot_pass_as(const at::Tensor& x, const Sequen
   const SlotProblem<T> problem{k, tokens, dy, rows, masks, given.heads, given.linear};
   RowSums<T> dm(k, plan, sequences.count(), rows.count, width, /*each=*/true);
   const OutBiasSums<T> dout_bias(k, plan.units(), width);
-  at::parallel_for(0, plan.units(), 1, [&](int64_t from, int64_t to) {
+  share_out(plan.units(), 1, [&](Turns& turns) {
     Scratch scratch;
     const auto own = dm.make(scratch);
     SlotTask<T> task(problem);
-    for (auto unit = from; unit < to; ++unit) {
-      const auto u = static_cast<size_t>(unit);
-      for (auto i = plan.first_segment[u]; i < plan.first_segment[u + 1]; ++i) {
-        const auto& segment = plan.segments[static_cast<size_t>(i)];
-        const auto& target = dm.target(segment, unit, own);
-        dm.clear_bias(target);
-        task.run(segment, target.sums, dout_bias.of_unit(unit));
-        dm.finish(segment, target);
+    for (int64_t unit = 0, end = 0; turns.next(unit, end);) {
+      for (; unit < end; ++unit) {
+        const auto u = static_cast<size_t>(unit);
+        for (auto i = plan.first_segment[u]; i < plan.first_segment[u + 1]; ++i) {
+          const auto& segment = plan.segments[static_cast<size_t>(i)];
+          const auto& target = dm.target(segment, unit, own);
+          dm.clear_bias(target);
+          task.run(segment, target.sums, dout_bias.of_unit(unit));
+          dm.finish(segment, target);
+        }
       }
     }
   });

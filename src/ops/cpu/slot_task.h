@@ -33,6 +33,9 @@ class SlotTask {
   void keep_in(KeptWeights<T>* kept) {
     restore_.keep_in(kept, /*weighed=*/false);
   }
+  void take_from(KeptTiles<T> left) {
+    restore_.take_from(left);
+  }
   /// dm (H·d_p × d_out) becomes that of the segment; bias_sum gains the sum of dY over its tokens.
   void run(const Segment& segment, Panels<T> dm, T* bias_sum) {
     const auto& k = problem_.kernels;
@@ -43,8 +46,8 @@ class SlotTask {
       const auto count = std::min(tile, segment.tokens - first);
       const auto row = segment.first_row + first;
       const auto dy = problem_.dy.factor(k, row, count, dy_tile_);
-      restore_.weigh(segment, problem_.x.left_factor(k, row, count, tile_), first, count, /*dropped=*/true,
-                     problem_.x.ahead(row + count, tile));
+      const auto x = restore_.computes() ? problem_.x.left_factor(k, row, count, tile_) : kNothing<T>;
+      restore_.weigh(segment, x, first, count, /*dropped=*/true, problem_.x.ahead(row + count, tile));
       k.multiply_transposed_ahead(restore_.weights(), dy, dm, problem_.rows.count, width, count,
                                   /*add=*/first > 0, problem_.dy.ahead(row + count, tile));
       k.add_rows(dy, bias_sum, count, width);

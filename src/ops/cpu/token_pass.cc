@@ -3,6 +3,7 @@
 #include "ops/checks.h"
 #include "ops/cpu/passes.h"
 #include "ops/cpu/token_task.h"
+#include "ops/cpu/turns.h"
 
 namespace dba::ops::cpu {
 namespace {
@@ -28,13 +29,15 @@ reference::TokenGradients token_pass_as(const at::Tensor& x, const Sequences& se
   if (restore) {
     problem.restore.emplace(k, *restore, plan, sequences.count());
   }
-  at::parallel_for(0, plan.units(), 1, [&](int64_t from, int64_t to) {
+  share_out(plan.units(), 1, [&](Turns& turns) {
     TokenTask<T> task(problem);
-    for (auto unit = from; unit < to; ++unit) {
-      const auto u = static_cast<size_t>(unit);
-      for (auto i = plan.first_segment[u]; i < plan.first_segment[u + 1]; ++i) {
-        const auto& segment = plan.segments[static_cast<size_t>(i)];
-        task.run(segment, unit, compress ? problem.compress->of_sequence(segment.sequence) : SummaryGradient<T>{});
+    for (int64_t unit = 0, end = 0; turns.next(unit, end);) {
+      for (; unit < end; ++unit) {
+        const auto u = static_cast<size_t>(unit);
+        for (auto i = plan.first_segment[u]; i < plan.first_segment[u + 1]; ++i) {
+          const auto& segment = plan.segments[static_cast<size_t>(i)];
+          task.run(segment, unit, compress ? problem.compress->of_sequence(segment.sequence) : SummaryGradient<T>{});
+        }
       }
     }
   });

@@ -53,6 +53,9 @@ class TokenTask {
   void take_from(KeptWeights<T>* kept) {
     restore_->take_from(kept);
   }
+  void take_from(KeptTiles<T> left) {
+    restore_->take_from(left);
+  }
   /// `given` counts where compress takes part. The segment is the plan's own.
   void run(const Segment& segment, int64_t unit, const SummaryGradient<T>& given) {
     const auto& k = problem_.kernels;

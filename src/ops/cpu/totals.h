@@ -1,12 +1,11 @@
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/turns.h"
 
 namespace dba::ops::cpu {
 
@@ -38,9 +37,11 @@ class Totals {
 
   void make() const {
     constexpr int64_t kLeastBlocks = 8;
-    at::parallel_for(0, static_cast<int64_t>(blocks_.size()), kLeastBlocks, [&](int64_t from, int64_t to) {
-      for (auto i = from; i < to; ++i) {
-        make(blocks_[static_cast<size_t>(i)]);
+    share_out(static_cast<int64_t>(blocks_.size()), kLeastBlocks, [&](Turns& turns) {
+      for (int64_t i = 0, end = 0; turns.next(i, end);) {
+        for (; i < end; ++i) {
+          make(blocks_[static_cast<size_t>(i)]);
+        }
       }
     });
   }

@@ -8,6 +8,12 @@ namespace dba::ops::cpu {
 /// Beside its tokens a sequence has a core, which weighs about as much as this many more.
 constexpr int64_t kTokensOfCore = 32;
 
+/// Rows of the core in a stack of sequences that goes through the whole layer while it is in cache.
+constexpr int64_t kRowsOfStack = 32;
+
+/// What a forward keeps for its backward at most, whatever the batch.
+constexpr int64_t kMostKeptBytes = int64_t{1} << 24;
+
 /// How many units of work so many tokens are cut into: one where they are few; else two, or multiples of four that find
 /// the same work for one, two or four threads. `sums_per_unit`: numbers that a unit may have to keep until all are
 /// done; bounds the number of units.

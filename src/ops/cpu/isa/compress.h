@@ -45,11 +45,13 @@ inline Vector<T> largest_of_column(const T* scores, int64_t tokens) {
 }
 
 template <class T>
-bool compress_weights(Panels<T> scores, Panels<const T> mask, const T* bias, const RunningRows<T>& rows,
-                      int64_t first_linear, T inverse_length, int64_t tokens, int64_t columns) {
+bool compress_weights(Panels<const T> scores, Panels<T> weights, Panels<const T> mask, const T* bias,
+                      const RunningRows<T>& rows, int64_t first_linear, T inverse_length, int64_t tokens,
+                      int64_t columns) {
   bool changed = false;
   for (int64_t column = 0; column < columns; column += kLanes<T>) {
-    T* const score = entries_at(scores, column);
+    const T* const score = entries_at(scores, column);
+    T* const out = entries_at(weights, column);
     const T* const kept = mask.entries == nullptr ? nullptr : entries_at(mask, column);
     const bool any_linear = column + kLanes<T> > first_linear;
     const Integer<T> linear = linear_lanes<T>(column, first_linear);
@@ -75,7 +77,7 @@ bool compress_weights(Panels<T> scores, Panels<const T> mask, const T* bias, con
         weight *= load(kept + t * kPanel<T>);
       }
       r += weight;
-      store(score + t * kPanel<T>, weight);
+      store(out + t * kPanel<T>, weight);
     }
     store(rows.largest + column, after);
     store(rows.sum + column, sum);
@@ -89,10 +91,12 @@ bool compress_weights(Panels<T> scores, Panels<const T> mask, const T* bias, con
 }
 
 template <class T>
-void compress_gradient(Panels<T> scores, Panels<T> products, Panels<const T> mask, const RowGradient<T>& rows,
-                       int64_t first_linear, T inverse_length, int64_t tokens, int64_t columns) {
+void compress_gradient(Panels<const T> scores, Panels<T> weights, Panels<T> products, Panels<const T> mask,
+                       const RowGradient<T>& rows, int64_t first_linear, T inverse_length, int64_t tokens,
+                       int64_t columns) {
   for (int64_t column = 0; column < columns; column += kLanes<T>) {
-    T* const score = entries_at(scores, column);
+    const T* const score = entries_at(scores, column);
+    T* const out = entries_at(weights, column);
     T* const product = entries_at(products, column);
     const T* const kept = mask.entries == nullptr ? nullptr : entries_at(mask, column);
     const bool any_linear = column + kLanes<T> > first_linear;
@@ -119,7 +123,7 @@ void compress_gradient(Panels<T> scores, Panels<T> products, Panels<const T> mas
         of_score = linear ? of_weight * inverse_length : of_score;
       }
       bias_sum += of_score;
-      store(score + t * kPanel<T>, dropped);
+      store(out + t * kPanel<T>, dropped);
       store(product + t * kPanel<T>, of_score);
     }
     store(rows.bias_sum + column, load(rows.bias_sum + column) + bias_sum);
