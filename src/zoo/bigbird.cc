@@ -1,6 +1,6 @@
 #include <torch/torch.h>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 #include "zoo/random_blocks.h"
 
@@ -25,8 +25,9 @@ class BigBird : public ZooAttention {
     // Each block of keys once: the window first, then the global ones outside it, then the random ones.
     const auto beside = integer("window") / 2;
     const auto own = torch::arange(count, blocks.lengths.options()).view({1, 1, -1, 1});
-    const auto number = blocks.counts.view({-1, 1, 1, 1});
-    const auto spread = [&](const at::Tensor& index) { return index.expand({blocks.batch, heads, count, -1}); };
+    const auto counts = blocks.once(blocks.counts);
+    const auto number = counts.view({-1, 1, 1, 1});
+    const auto spread = [&](const at::Tensor& index) { return index.expand({number.size(0), heads, count, -1}); };
     const auto window = own + torch::arange(-beside, beside + 1, own.options());
     const auto in_sequence = window.ge(0).logical_and(window.lt(number));
     const auto ends = torch::cat({torch::zeros_like(number), number - 1}, 3);
@@ -34,16 +35,14 @@ class BigBird : public ZooAttention {
                              .abs()
                              .gt(beside)
                              .logical_and(torch::cat({torch::ones_like(number).to(at::kBool), number.gt(1)}, 3));
-    const auto random = random_blocks(blocks.counts, heads, count, beside, integer("random"), integer("seed"));
+    const auto random = random_blocks(counts, heads, count, beside, integer("random"), integer("seed"));
     const auto index = torch::cat({spread(window), spread(ends), random}, 3);
-    const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B, H, blocks, G)
+    const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B or 1, H, blocks, G)
     const auto list = index.clamp(0, count - 1);
 
-    const auto exists = gather_blocks(blocks.valid()
-                                          .view({blocks.batch, 1, count, blocks.size, 1})
-                                          .expand({blocks.batch, heads, count, blocks.size, 1}),
-                                      list)
-                            .squeeze(4);  // (B, H, blocks, G·size)
+    const auto exists =
+        gather_blocks(blocks.once(blocks.valid()).unsqueeze(1).unsqueeze(4).expand({-1, heads, -1, -1, -1}), list)
+            .squeeze(4);  // (B or 1, H, blocks, G·size)
     const auto mask = exists.logical_and(used.repeat_interleave(blocks.size, 3)).unsqueeze(3);
     const auto mixed = attend_blocks(q, {{gather_blocks(k, list), gather_blocks(v, list), mask}}, drop_rate());
 

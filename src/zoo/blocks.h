@@ -44,6 +44,10 @@ class Blocks {
   at::Tensor real_whole() const {
     return full_ ? at::Tensor() : valid().squeeze(1);
   }
+  /// Of one entry for each sequence, along the first axis, the first where the host knows that all are alike.
+  at::Tensor once(const at::Tensor& by_sequence) const {
+    return plain_ ? by_sequence.narrow(0, 0, 1) : by_sequence;
+  }
   /// (B, blocks, size) of each place in its sequence, and whether a token stands there; made when first asked for.
   const at::Tensor& position() const;
   const at::Tensor& valid() const;
@@ -69,7 +73,8 @@ class Blocks {
 at::Tensor key_mask(const at::Tensor& valid);
 
 /// Blocks of keys for every block of queries: of (B, H, blocks, size, w) those that `index` (B, H, blocks, G) names,
-/// side by side: (B, H, blocks, G·size, w). `index` may have extent 1 in its first two axes.
+/// side by side: (B, H, blocks, G·size, w), blocks before heads in memory. `index` may have extent 1 in its first two
+/// axes.
 at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index);
 
 /// So low that a softmax gives it nothing, and finite: a row that has nothing else stays finite too.
@@ -78,30 +83,18 @@ double low_score(at::ScalarType type);
 /// The low score where the mask is false; the scores themselves where it is undefined.
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask);
 
-/// Keys and values that blocks of queries see, and where: keys (B, H, blocks or 1, m, w), values likewise, mask
-/// spreading to (B, H, blocks, size, m), or undefined where all is seen.
-struct Seen {
-  at::Tensor keys, values, mask;
-};
-
-/// Softmax attention of queries (B, H, blocks, size, w) to the union of what they see, with the scale 1/√w; dropout, a
-/// rate, acts on the map. Where all is seen the map stays inside PyTorch's fused attention.
-at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout);
-
-/// Softmax attention of some queries (B, H, g, w) to all tokens of their sequences; keys and values as blocks.
-at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
-                      double dropout);
-
 /// The first tokens of every sequence, of blocks of one size: (B, H, first, w), or fewer where there are no more.
 at::Tensor first_tokens(const at::Tensor& blocks, int64_t first);
 /// `blocks` with their first tokens replaced.
 at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first);
 
-/// The band |i − j| ≤ size around each token, in blocks of that size: its block and the two beside it, G of them.
+/// The band |i − j| ≤ size around each token, in blocks of that size: the block before, its own and the one behind.
+/// Where there is one block, it is alone.
 struct Band {
   explicit Band(const Blocks& blocks);
-  at::Tensor index;  ///< (1, 1, blocks, G) for gather_blocks
-  at::Tensor mask;   ///< (B, 1, blocks, size, G·size) keys in the band that exist
+  /// For every block of (B, H, blocks, size, w) those of its band, zero where there is none; views of one tensor.
+  std::vector<at::Tensor> beside(const at::Tensor& blocks) const;
+  std::vector<at::Tensor> masks;  ///< (B or 1, 1, blocks, size, size) for each of them: keys in the band that exist
 };
 
 }  // namespace dba::zoo

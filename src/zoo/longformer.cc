@@ -1,6 +1,6 @@
 #include <torch/torch.h>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -26,7 +26,11 @@ class Longformer : public ZooAttention {
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
     const Band band(blocks);
-    std::vector<Seen> seen{{gather_blocks(k, band.index), gather_blocks(v, band.index), band.mask}};
+    const auto near_k = band.beside(k), near_v = band.beside(v);
+    std::vector<Seen> seen;
+    for (size_t i = 0; i < band.masks.size(); ++i) {
+      seen.push_back({near_k[i], near_v[i], band.masks[i]});
+    }
     if (globals == 0) {
       return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
     }
@@ -34,7 +38,7 @@ class Longformer : public ZooAttention {
     const auto key = torch::arange(keys.size(3), blocks.lengths.options());
     const auto query = torch::arange(blocks.count * half, blocks.lengths.options()).view({blocks.count, half, 1});
     const auto outside_band = (query - key).abs().gt(half).unsqueeze(0);
-    const auto exists = key.lt(blocks.lengths.view({-1, 1, 1, 1}));
+    const auto exists = key.lt(blocks.once(blocks.lengths).view({-1, 1, 1, 1}));
     seen.push_back({keys, values, outside_band.logical_and(exists).unsqueeze(1)});
     const auto mixed = attend_blocks(q, seen, drop_rate());
     const auto asked =

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -32,7 +32,7 @@ class Pixelfly : public ZooAttention {
     const auto partner = own.unsqueeze(1).bitwise_xor(strides);  // (blocks, G)
     const auto there = partner.lt(count);
     const auto list = partner.clamp_max(count - 1).view({1, 1, count, -1});
-    const auto exists = gather_blocks(blocks.valid().view({blocks.batch, 1, count, blocks.size, 1}), list).squeeze(4);
+    const auto exists = gather_blocks(blocks.once(blocks.valid()).unsqueeze(1).unsqueeze(4), list).squeeze(4);
     const auto mask = exists.logical_and(there.repeat_interleave(blocks.size, 1)).unsqueeze(3);
     std::vector<Seen> seen{{gather_blocks(k, list), gather_blocks(v, list), mask}};
     if (rank == 0) {
@@ -43,7 +43,7 @@ class Pixelfly : public ZooAttention {
     const auto key = torch::arange(keys.size(3), own.options());
     // (blocks, g): a global key in one of the butterfly's blocks is there already.
     const auto elsewhere = partner.unsqueeze(2).eq(key.div(blocks.size, "floor")).any(1).logical_not().unsqueeze(1);
-    const auto real = key.lt(blocks.lengths.view({-1, 1, 1, 1}));
+    const auto real = key.lt(blocks.once(blocks.lengths).view({-1, 1, 1, 1}));
     seen.push_back({keys, values, elsewhere.logical_and(real).unsqueeze(1)});
     const auto mixed = attend_blocks(q, seen, drop_rate());
     const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, drop_rate());

@@ -41,13 +41,15 @@ class Scatterbrain : public ZooAttention {
     const auto lost = highest_q + highest_k - std::log(static_cast<double>(integer("features")));
 
     const Band band(blocks);
-    const auto near_k = gather_blocks(k, band.index), near_v = gather_blocks(v, band.index);
+    const auto near_mask = torch::cat(band.masks, 4);
+    const auto beside = [&](const at::Tensor& rows) { return torch::cat(band.beside(rows), 3); };
+    const auto near_k = beside(k), near_v = beside(v);
     const auto scores = masked_scores(
-        torch::matmul(q, near_k.transpose(3, 4)) / std::sqrt(static_cast<double>(head_width())), band.mask);
+        torch::matmul(q, near_k.transpose(3, 4)) / std::sqrt(static_cast<double>(head_width())), near_mask);
     const auto highest = torch::maximum(scores.amax({4}, true), lost).detach();
     const auto share = (lost - highest).exp();
-    const auto estimate = torch::matmul(f_q, gather_blocks(f_k, band.index).transpose(3, 4)) * share;
-    const auto near = ((scores - highest).exp() - estimate).masked_fill(band.mask.logical_not(), 0);
+    const auto estimate = torch::matmul(f_q, beside(f_k).transpose(3, 4)) * share;
+    const auto near = ((scores - highest).exp() - estimate).masked_fill(near_mask.logical_not(), 0);
 
     const auto sums = torch::matmul(f_k.flatten(2, 3).transpose(2, 3), v.flatten(2, 3));  // (B, H, m, d_h)
     const auto total = f_k.sum({2, 3}).unsqueeze(3);                                      // (B, H, m, 1)

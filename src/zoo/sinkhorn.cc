@@ -1,6 +1,6 @@
 #include <torch/torch.h>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {

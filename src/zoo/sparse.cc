@@ -1,6 +1,6 @@
 #include <torch/torch.h>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -21,16 +21,20 @@ class SparseTransformer : public ZooAttention {
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
-    // The last c places of each block, by the sequence's own block size: (B, c).
+    // The last c places of each block, by the sequence's own block size: (B or 1, c).
     const auto columns = std::min(integer("summary"), blocks.size);
-    const auto place = blocks.sizes.unsqueeze(1) - columns + torch::arange(columns, blocks.lengths.options());
+    const auto place =
+        blocks.once(blocks.sizes).unsqueeze(1) - columns + torch::arange(columns, blocks.lengths.options());
     const auto index = place.clamp_min(0).view({-1, 1, 1, columns, 1});
+    const bool one_size = size > 0 || place.size(0) == 1;
     const auto summary = [&](const at::Tensor& rows) {
-      return rows.gather(3, index.expand({-1, heads, count, -1, rows.size(4)})).flatten(2, 3).unsqueeze(2);
+      const auto last = one_size ? rows.slice(3, blocks.size - columns)
+                                 : rows.gather(3, index.expand({-1, heads, count, -1, rows.size(4)}));
+      return last.flatten(2, 3).unsqueeze(2);
     };
-    const auto exists = blocks.valid()
+    const auto exists = blocks.once(blocks.valid())
                             .gather(2, place.clamp_min(0).unsqueeze(1).expand({-1, count, -1}))
-                            .logical_and(place.ge(0).unsqueeze(1));  // (B, blocks, c)
+                            .logical_and(place.ge(0).unsqueeze(1));  // (B or 1, blocks, c)
     const auto block = torch::arange(count, blocks.lengths.options());
     const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
     const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
