@@ -151,10 +151,12 @@ void add_predict(CLI::App& app) {
       "Examples:\n"
       "  dba predict runs/first --input new.jsonl --output predictions.csv\n"
       "  echo '{\"text\": \"[MAX 2 [MIN 4 7 ] 1 ]\"}' | dba predict runs/first\n"
+      "  dba predict runs/gestures --format ts < new.ts          series without labels\n"
       "One line per sequence, in order: the label and the probability of every class.");
   auto arguments = std::make_shared<PredictArguments>();
   command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
-  command->add_option("--input", arguments->input, "file, or - for standard input (JSONL)")->capture_default_str();
+  command->add_option("--input", arguments->input, "file, or - for standard input (JSONL, or what --format names)")
+      ->capture_default_str();
   command->add_option("--output", arguments->output, "file, or - for standard output")->capture_default_str();
   command->add_option("--format", arguments->format, "format of the input, where the extension does not tell");
   command->add_option("--output-format", arguments->output_format, "jsonl or csv; by default as the file's name says")

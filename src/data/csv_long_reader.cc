@@ -74,7 +74,7 @@ class CsvLongReader : public Reader {
       return false;
     if (fields_.size() != header_.size()) {
       begin_record(rows_.line());
-      fail("has " + std::to_string(fields_.size()) + " fields, the header " + std::to_string(header_.size()));
+      fail(rows_.count_fault(fields_.size(), header_.size()));
     }
     has_row_ = true;
     return true;

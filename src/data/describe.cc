@@ -18,6 +18,7 @@
 #include "dba/data/formats.h"
 #include "dba/data/tokeniser.h"
 #include "folder_listing.h"
+#include "packed_file.h"
 
 namespace dba::data {
 namespace {
@@ -106,8 +107,10 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   }
   if (options.format.empty()) {
     const Format* const format = recognise(path);
-    if (!format)
+    if (!format) {
+      result.reason = is_file(path) ? packed_fault(path) : "";
       return result;
+    }
     options.format = format->name;
   }
   result.sha256 = digest_of(path);
@@ -173,6 +176,19 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder)
   return files;
 }
 
+// The first folder in a folder that is a data set or holds a file of one; empty: there is none.
+std::string first_set_below(const std::filesystem::path& folder) {
+  for (const std::string& name : names_in(folder)) {
+    const std::filesystem::path inner = folder / name;
+    if (!is_folder(inner))
+      continue;
+    const auto files = files_in(inner);
+    if (recognise(inner) || std::ranges::any_of(files, [](const auto& file) { return recognise(file) != nullptr; }))
+      return inner.string();
+  }
+  return "";
+}
+
 void compare_labels(Description& description) {
   std::map<std::string, std::uint64_t> training;
   bool any_training = false;
@@ -225,12 +241,15 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
       const bool known = recognise(file) || is_cache(file);
       FileDescription unknown;
       unknown.file = file;
+      unknown.reason = packed_fault(file);
       description.files.push_back(known ? describe_file(file, options, most_errors) : unknown);
     }
     const auto has = [&](std::string_view part) {
       return std::ranges::any_of(
           description.files, [part](const FileDescription& file) { return !file.format.empty() && file.part == part; });
     };
+    if (const std::string inner = first_set_below(path); !inner.empty() && !has("train"))
+      description.remarks.push_back("its folders are looked at one at a time, as in: dba data check " + inner);
     if (!has("train"))
       description.missing.push_back("a training part, a file such as train.jsonl");
     if (!has("validation"))

@@ -12,7 +12,7 @@ namespace {
 void write_file(std::ostream& out, const FileDescription& file) {
   out << file.file.string() << "\n";
   if (file.format.empty()) {
-    out << "  not recognised\n";
+    out << "  not recognised" << (file.reason.empty() ? "" : "; it " + file.reason) << "\n";
     return;
   }
   out << "  " << file.format << (file.part.empty() ? "" : ", " + file.part + " part") << ": " << file.records
@@ -72,6 +72,7 @@ nlohmann::json as_json(const FileDescription& file) {
   }
   nlohmann::json object = {{"file", file.file.string()},
                            {"recognised", !file.format.empty()},
+                           {"reason", file.reason},
                            {"part", file.part},
                            {"format", file.format},
                            {"content", file.content},

@@ -12,6 +12,7 @@
 #include "dba/data/cache.h"
 #include "dba/data/data_path.h"
 #include "folder_listing.h"
+#include "packed_file.h"
 #include "readers.h"
 
 namespace dba::data {
@@ -143,32 +144,6 @@ const Format* recognise(const std::filesystem::path& path) {
 
 namespace {
 
-// What a packed file begins with, and how it is unpacked; null: it is not packed.
-const char* unpacked_by(std::string_view beginning) {
-  using namespace std::string_view_literals;
-  if (beginning.size() > 262 && beginning.substr(257, 5) == "ustar")
-    return "tar xf";
-  constexpr std::array<std::pair<std::string_view, const char*>, 5> kMagic = {{{"\xfd"
-                                                                                "7zXZ\0"sv,
-                                                                                "xz -dk"},
-                                                                               {"\x1f\x8b"sv, "gzip -dk"},
-                                                                               {"BZh"sv, "bzip2 -dk"},
-                                                                               {"PK\x03\x04"sv, "unzip"},
-                                                                               {"\x28\xb5\x2f\xfd"sv, "zstd -d"}}};
-  const auto found =
-      std::ranges::find_if(kMagic, [&](const auto& entry) { return beginning.starts_with(entry.first); });
-  return found == kMagic.end() ? nullptr : found->second;
-}
-
-void refuse_packed(const std::filesystem::path& path) {
-  const char* const command = unpacked_by(beginning_of(path));
-  if (!command)
-    return;
-  const bool tar = path.stem().extension() == ".tar" || path.extension() == ".tgz";
-  throw bytes::FormatError(path.string() + ": is packed; unpack it first: " + (tar ? "tar xf" : command) + " " +
-                           path.string());
-}
-
 // Why a folder cannot be read, with the one below it that could.
 std::string not_recognised(const std::filesystem::path& folder) {
   for (const std::string& name : names_in(folder)) {
@@ -182,8 +157,10 @@ std::string not_recognised(const std::filesystem::path& folder) {
 std::unique_ptr<Reader> open_whole(const std::filesystem::path& path, const ReaderOptions& options) {
   const bool standard_input = path == kStandardInput;
   const bool folder = !standard_input && is_folder(path);
-  if (!standard_input && is_file(path))
-    refuse_packed(path);
+  if (!standard_input && is_file(path)) {
+    if (const std::string fault = packed_fault(path); !fault.empty())
+      throw bytes::FormatError(path.string() + ": " + fault);
+  }
   if (!standard_input && is_cache(path)) {
     throw bytes::FormatError(path.string() +
                              ": is a cache of this program, which is read whole and only as data.train, "

@@ -36,7 +36,8 @@ std::vector<Review> list_reviews(const std::filesystem::path& folder) {
       reviews.push_back({id, label, std::move(name)});
     }
     if (reviews.size() == before)
-      throw bytes::FormatError((folder / label).string() + ": holds no review, no file ID_RATING.txt");
+      throw bytes::FormatError((folder / label).string() +
+                               ": holds no review, no file ID_RATING.txt; unpack the archive again");
   }
   std::ranges::sort(reviews, {}, [](const Review& review) {
     return std::tuple(review.id, std::string_view(review.label), std::string_view(review.name));

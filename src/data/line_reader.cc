@@ -63,6 +63,11 @@ bool LineReader::next(std::string_view& line) {
   }
   line = {buffer_.data() + begin_, length};
   begin_ += length + (has_end ? 1 : 0);
+  if (number_ == 1 && (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))) {
+    ended_ = true;
+    begin_ = end_ = 0;
+    throw bytes::FormatError(file_ + ":1: the text is UTF-16; save it as UTF-8");
+  }
   if (number_ == 1 && line.starts_with(kByteOrderMark))
     line.remove_prefix(kByteOrderMark.size());
   return true;

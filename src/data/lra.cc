@@ -8,6 +8,7 @@
 #include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
 #include "folder_listing.h"
+#include "packed_file.h"
 
 namespace dba::data {
 namespace {
@@ -123,6 +124,21 @@ bool holds_lra(const std::filesystem::path& folder) {
   return deeper || tasks.size() > 1;
 }
 
+namespace {
+
+std::vector<std::string> packed_in(const std::filesystem::path& folder) {
+  std::vector<std::string> faults;
+  for (const std::string& name : names_in(folder)) {
+    if (!is_file(folder / name))
+      continue;
+    if (const std::string fault = packed_fault(folder / name); !fault.empty())
+      faults.push_back(name + ": " + fault);
+  }
+  return faults;
+}
+
+}  // namespace
+
 LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors) {
   LraReport report;
   for (LraPart& part : find_lra(folder)) {
@@ -133,6 +149,8 @@ LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors
     }
     report.findings.push_back(std::move(finding));
   }
+  if (std::ranges::any_of(report.findings, [](const LraFinding& finding) { return finding.where.path.empty(); }))
+    report.packed = packed_in(folder);
   return report;
 }
 
@@ -177,6 +195,8 @@ std::string LraReport::to_text() const {
     if (what.error_count > what.errors.size())
       out << "    … and " << what.error_count - what.errors.size() << " more\n";
   }
+  for (const std::string& fault : packed)
+    out << fault << "\n";
   return out.str();
 }
 
@@ -198,7 +218,7 @@ std::string LraReport::to_json() const {
     }
     tasks[finding.where.task][finding.where.part] = part;
   }
-  const nlohmann::json object = {{"sound", sound()}, {"tasks", tasks}};
+  const nlohmann::json object = {{"sound", sound()}, {"tasks", tasks}, {"packed", packed}};
   return object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

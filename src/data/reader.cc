@@ -51,7 +51,7 @@ bool Reader::next(Example& example) {
     if (labels_ == LabelUse::ignored || (example.label && example.label->empty()))
       example.label.reset();
     if (labels_ == LabelUse::required && !example.label)
-      fail("has no label");
+      fail("has no label; give it one, or leave it out");
   } catch (const bytes::FormatError&) {
     met_error_ = true;
     throw;

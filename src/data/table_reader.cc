@@ -57,7 +57,7 @@ class TableReader : public Reader {
       return false;
     begin_record(rows_.line());
     if (fields_.size() != header_.size()) {
-      fail("has " + std::to_string(fields_.size()) + " fields, the header " + std::to_string(header_.size()));
+      fail(rows_.count_fault(fields_.size(), header_.size()));
     }
     example.text.swap(fields_[*text_]);
     if (second_) {

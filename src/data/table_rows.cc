@@ -84,6 +84,14 @@ bool TableRows::next(std::vector<std::string>& fields) {
   return true;
 }
 
+std::string TableRows::count_fault(std::size_t fields, std::size_t header) const {
+  std::string fault = "has " + std::to_string(fields) + " fields, the header " + std::to_string(header);
+  if (delimiter_ == '\t')
+    return fault + "; a tab or a line end inside a field must become a space";
+  return fault + (quotes_ ? "; a field that holds a comma or a line end stands in double quotes"
+                          : "; a comma or a line end inside a field must become another sign");
+}
+
 std::optional<std::size_t> TableRows::column(const std::vector<std::string>& header, const std::string& name) const {
   const auto found = std::ranges::find(header, name);
   if (name.empty() || found == header.end())

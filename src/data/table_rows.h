@@ -24,6 +24,9 @@ class TableRows {
   /// bytes::FormatError where two have.
   std::optional<std::size_t> column(const std::vector<std::string>& header, const std::string& name) const;
 
+  /// Why the last row, of so many fields, does not fit a header of so many.
+  std::string count_fault(std::size_t fields, std::size_t header) const;
+
   /// Where the last row begins, from 1.
   std::size_t line() const {
     return line_;

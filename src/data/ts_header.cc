@@ -85,7 +85,8 @@ void take_class_label(TagLine& line, TsHeader& header) {
     return line.expect_end();
   for (std::string_view word = line.next(); !word.empty(); word = line.next()) {
     if (std::ranges::find(header.classes, word) != header.classes.end())
-      line.fail(word, std::string(line.tag()) + " lists the class " + bytes::in_quotes(word) + " twice");
+      line.fail(word, std::string(line.tag()) + " lists the class " + bytes::in_quotes(word) +
+                          " twice; a class is one word there: where labels have several, leave the list out");
     header.classes.emplace_back(word);
   }
 }
@@ -117,7 +118,7 @@ TsHeader read_ts_header(LineReader& lines, const std::string& file, LabelUse lab
     TagLine line(file, lines.number(), text);
     const std::string name = line.name() == "dimension" ? "dimensions" : line.name();
     if (!seen.insert(name).second)
-      line.fail("the tag " + std::string(line.tag()) + " comes twice");
+      line.fail("the tag " + std::string(line.tag()) + " comes twice; keep the right one");
     if (name == "data") {
       line.expect_end();
       header.equal_length = equal_length.value_or(header.series_length > 0);
@@ -163,7 +164,10 @@ TsHeader read_ts_header(LineReader& lines, const std::string& file, LabelUse lab
       header.dimensions = 1;
     }
   }
-  throw bytes::FormatError(file + ": has no line @data before the rows; it is no .ts file, or its end is missing");
+  throw bytes::FormatError(file + ": has no line @data before the rows; " +
+                           (lines.number() == 0 ? "it is empty: fetch it again"
+                                                : "it is no .ts file, its end is missing, or its lines do not end in "
+                                                  "line feeds"));
 }
 
 }  // namespace dba::data

@@ -86,13 +86,32 @@ class TsReader : public Reader {
         const char* const field_end = std::find_if(at, last, [](char c) { return c == ',' || c == ':'; });
         const std::string_view field(at, static_cast<std::size_t>(field_end - at));
         const bool empty = at == start && trimmed(field).empty() && (field_end == last || *field_end == ':');
-        fail_at(at, empty ? "a dimension without values; leave empty series out" : value_fault(field));
+        fail_at(at, empty ? "a dimension without values; leave empty series out"
+                          : value_fault(field) + hint(field, field_end));
       }
       by_dimension_.push_back(value);
       if (next == last || *next == ':')
         return next;
       at = next + 1;
     }
+  }
+
+  // What a word at the end of a row is likely to be.
+  std::string hint(std::string_view field, const char* end) const {
+    const bool last_field = trimmed({end, static_cast<std::size_t>(line_.data() + line_.size() - end)}).empty();
+    if (!header_.labelled && last_field && field.data() != line_.data() && field.data()[-1] == ':')
+      return label_remedy();
+    const bool before_last_colon = header_.labelled && end != line_.data() + line_.size() && *end == ':' &&
+                                   label_text(static_cast<std::size_t>(end - line_.data())).empty();
+    return before_last_colon ? "; the label stands behind the last colon, and there is nothing: take that colon out"
+                             : "";
+  }
+
+  std::string label_remedy() const {
+    return header_.label_denied ? "; if the last field is a label, @classLabel false is wrong: write @classLabel true "
+                                  "and the classes"
+                                : "; if the last field is a label, put @classLabel true and the classes into the "
+                                  "header";
   }
 
   std::string_view label_text(std::size_t colon) const {
@@ -104,13 +123,10 @@ class TsReader : public Reader {
       std::string reason = "the row has " + std::to_string(channels) + " dimensions, " +
                            (header_.dimensions > 0 ? "the header promises " : "those before it ") +
                            std::to_string(dimensions_);
-      if (channels == dimensions_ + 1 && !header_.labelled) {
-        reason += header_.label_denied
-                      ? "; if the last field is a label, @classLabel false is wrong: write @classLabel "
-                        "true and the classes"
-                      : "; if the last field is a label, put @classLabel true and the classes into the "
-                        "header";
-      }
+      if (channels == dimensions_ + 1 && !header_.labelled)
+        reason += label_remedy();
+      else
+        reason += header_.dimensions > 0 ? "; mend the row or @dimensions" : "; mend the row";
       fail_at(line_.data() + end, reason);
     }
     if (length_ > 0 && steps_ != length_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 #include <list>
@@ -201,8 +202,12 @@ class Runner {
         outcome_.unfinished += rest.size();
         continue;
       }
-      fail(*rest.front(), "ended with status " + std::to_string(*status) + "; what it said is in " +
-                              places_.log(*ended.runs.front()).string());
+      const bool killed = *status == 128 + SIGKILL;
+      fail(*rest.front(), "ended with status " + std::to_string(*status) +
+                              (killed ? ", killed, as a system does when memory runs out (--set batch.size=… takes "
+                                        "less)"
+                                      : "") +
+                              "; what it said is in " + places_.log(*ended.runs.front()).string());
       waiting_.insert(waiting_.begin(), rest.begin() + 1, rest.end());
     }
   }

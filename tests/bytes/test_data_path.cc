@@ -6,6 +6,8 @@
 #include "dba/bytes/errors.h"
 #include "dba/config/config_file.h"
 #include "dba/data/data_path.h"
+#include "dba/data/describe.h"
+#include "dba/data/lra.h"
 #include "read_text.h"
 #include "scratch_folder.h"
 
@@ -13,11 +15,13 @@ namespace dba::data {
 namespace {
 
 using bytes::FormatError;
+using bytes::make_folder;
 using bytes::ScratchFolder;
 using bytes::write;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 TEST(DataPath, NamesAPartOfAFile) {
@@ -87,6 +91,45 @@ TEST(Packed, FilesAreToBeUnpackedFirst) {
   expect("a.csv", "gzip -dk");
   expect("a.tar.gz", "tar xf");
   expect("a.bin", "tar xf");
+}
+
+TEST(Packed, AnArchiveWithoutItsEndIsToBeFetchedAgain) {
+  const ScratchFolder folder;
+  const std::string xz(
+      "\xfd"
+      "7zXZ\0",
+      6);
+  const std::string zip = "PK\x03\x04 files ";
+  const std::string directory = "PK\x05\x06" + std::string(18, '\0');
+  write(folder / "cut.tar.xz", xz + "half");
+  write(folder / "whole.tar.xz", xz + "all of it YZ");
+  write(folder / "cut.zip", zip);
+  write(folder / "whole.zip", zip + directory + "a remark");
+  const auto reason = [&](const std::string& name) { return describe_folder(folder / name).files.at(0).reason; };
+  EXPECT_THAT(reason("cut.tar.xz"), AllOf(HasSubstr("tar xf"), HasSubstr("its end is missing: fetch it again")));
+  EXPECT_THAT(reason("cut.zip"), AllOf(HasSubstr("unzip"), HasSubstr("its end is missing: fetch it again")));
+  EXPECT_THAT(reason("whole.tar.xz"), AllOf(HasSubstr("tar xf"), Not(HasSubstr("missing"))));
+  EXPECT_THAT(reason("whole.zip"), AllOf(HasSubstr("unzip"), Not(HasSubstr("missing"))));
+  const Description all = describe_folder(folder.path());
+  EXPECT_FALSE(all.sound());
+  EXPECT_THAT(all.to_text(), HasSubstr("whole.tar.xz\n  not recognised; it is packed; unpack it first: tar xf "));
+}
+
+TEST(Packed, ArchivesAreNamedWhereATaskOfTheArenaIsMissing) {
+  const ScratchFolder folder;
+  make_folder(folder / "aan");
+  write(folder / "aan" / "new_aan_pairs.train.tsv", "1.0\ta\tb\tone\ttwo\n");
+  write(folder / "aclImdb_v1.tar.gz", "\x1f\x8b rest");
+  EXPECT_THAT(check_lra(folder.path()).to_text(), HasSubstr("aclImdb_v1.tar.gz: is packed; unpack it first: tar xf "));
+}
+
+TEST(DataCheck, AFolderOfDataSetsNamesTheFirstOfThem) {
+  const ScratchFolder folder;
+  make_folder(folder / "Gestures");
+  write(folder / "Gestures" / "Gestures_TRAIN.ts", "@classLabel true a\n@data\n1,2:a\n");
+  EXPECT_THAT(describe_folder(folder.path()).remarks,
+              ElementsAre(HasSubstr("dba data check " + (folder / "Gestures").string())));
+  EXPECT_THAT(describe_folder(folder / "Gestures").to_text(), HasSubstr("ts, train part: 1 records"));
 }
 
 }  // namespace

@@ -232,6 +232,9 @@ TEST(Csv, ErrorsNameFileAndLine) {
   expect_refused("csv", "text,label,text\nx,0,y\n", "the header has the column \"text\" twice");
   expect_refused("csv", "text,label\n\"a\nb\",0\nx\n", "file:4: has 1 fields, the header 2");
   expect_refused("csv", "text,label\nx,0,1\n", "file:2: has 3 fields, the header 2");
+  expect_refused("csv", "text,label\nx,0,1\n", "a field that holds a comma or a line end stands in double quotes");
+  expect_refused("listops", "Source\tTarget\n[MAX 1 2 ]\t2\tc\td\n",
+                 "file:2: has 4 fields, the header 2; a tab or a line end inside a field must become a space");
   expect_refused("csv", "text,label\na,0\n\"x,0\ny,1\n", "file:3: the quote that opens here is never closed");
   expect_refused("csv", "text,label\n\"x\"y,0\n", "file:2: after the closing quote of field 1 comes \"y,0\"");
   expect_refused("csv", "text,label\nx,\n", "file:2: has no label");

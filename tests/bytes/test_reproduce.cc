@@ -183,6 +183,13 @@ TEST(ReproduceRunner, AFailedRunIsToldAndTheOthersAreMade) {
   EXPECT_THAT(text_of(small.folder / "runs/apples-softmax-seed1.log"), HasSubstr("no such thing"));
 }
 
+TEST(ReproduceRunner, ARunThatTheSystemKilledIsToldWithTheLikelyCause) {
+  const Small small("case \"$words\" in *model.method=softmax*) kill -9 $$;; *) finish;; esac");
+  EXPECT_THAT(small.make().failures, ElementsAre(AllOf(HasSubstr("apples-softmax-seed1: ended with status 137"),
+                                                       HasSubstr("when memory runs out"), HasSubstr(".log")),
+                                                 HasSubstr("pears-softmax-seed1")));
+}
+
 /// One run, or one for each of --seeds; seed 2 of pears-softmax fails.
 constexpr const char* kOneOrSeveral =
     "if [ -z \"$seeds\" ]; then finish; exit 0; fi\n"

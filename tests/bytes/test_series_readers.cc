@@ -105,6 +105,10 @@ TEST(Ts, RowsAgainstTheHeaderAreRefusedWithLineAndColumn) {
                  "file:10: column 13: the label \"left\" is none of the 2 classes of the header");
   expect_refused("ts", "@dimensions 1\n@classLabel false\n@data\n1,2:a\n", "file:4: column 5: expected a number");
   expect_refused("ts", "@dimensions 1\n@classLabel false\n@data\n1:2\n", "@classLabel false is wrong");
+  expect_refused("ts", "@dimensions 1\n@classLabel false\n@data\n1,2:a\n", "found \"a\"; if the last field is a label");
+  expect_refused("ts", kHeader + "1,2,3:4,5,6:up:\n",
+                 "column 13: expected a number, found \"up\"; the label stands behind the last colon");
+  expect_refused("ts", kHeader + "1,2,3:up\n", "promises 2; mend the row or @dimensions");
   expect_refused("ts", "@dimensions 1\n@data\n1:2\n", "put @classLabel true and the classes into the header");
   expect_refused("ts", "@equalLength true\n@classLabel true a\n@data\n1,2:a\n1,2,3:a\n",
                  "file:5: column 1: the series has 3 values, those before it 2");
@@ -132,6 +136,10 @@ TEST(Ts, BadValuesAreRefusedWithLineAndColumn) {
 TEST(Ts, BadHeadersAreRefusedWithLineAndColumn) {
   expect_refused("ts", "", "file: has no line @data");
   expect_refused("ts", "@problemName x\n", "file: has no line @data");
+  expect_refused("ts", "", "it is empty: fetch it again");
+  expect_refused("ts", "@problemName x\r@data\r1,2:a\r", "its lines do not end in line feeds");
+  expect_refused("ts", "@classLabel true going up going down\n@data\n", "a class is one word there");
+  expect_refused("ts", std::string("\xff\xfe@\0p\0", 6), "file:1: the text is UTF-16; save it as UTF-8");
   expect_refused("ts", "1,2,3:a\n",
                  "file:1: column 1: expected a tag such as @problemName, or @data, found \"1,2,3:a\"");
   expect_refused("ts", "@timeStamps true\n@data\n", "file:1: column 1: series with time stamps are not read; bring");

@@ -22,7 +22,8 @@ struct LengthSummary {
 struct FileDescription {
   std::filesystem::path file;
   std::string part;    ///< "train", "validation", "test" by the file's name, or empty
-  std::string format;  ///< empty: not recognised, and nothing below is filled
+  std::string format;  ///< empty: not recognised, and only `reason` below is filled
+  std::string reason;  ///< why it was not recognised, where that is known: it is packed
   std::string content;
   std::uint64_t records = 0;
   std::uint64_t unlabelled = 0;
@@ -41,7 +42,7 @@ struct Description {
   std::filesystem::path path;
   std::vector<FileDescription> files;  ///< in the order of their names
   std::vector<std::string> missing;    ///< what a complete set would have besides
-  std::vector<std::string> remarks;    ///< labels of one part that the training part lacks, one class only
+  std::vector<std::string> remarks;    ///< labels that the training part lacks, one class only, sets in folders
 
   /// No file has errors, there is a training part or a single file, and no remark was necessary.
   bool sound() const;

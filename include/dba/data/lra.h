@@ -34,6 +34,7 @@ struct LraFinding {
 
 struct LraReport {
   std::vector<LraFinding> findings;
+  std::vector<std::string> packed;  ///< files that lie there still packed, where a task is missing, and the remedy
 
   /// Nothing that was found has errors, and a task that was found lacks no part.
   bool sound() const;
