@@ -1,8 +1,13 @@
 #include <c10/util/Exception.h>
 #include <CLI/CLI.hpp>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <exception>
 #include <iostream>
+#include <limits>
 
 #include "cli/bench.h"
 #include "cli/build.h"
@@ -19,7 +24,22 @@
 #include "cli/train.h"
 #include "cli/zoo.h"
 
+namespace {
+
+/// A step frees what the next one asks for again. By default glibc hands blocks of some megabytes back to the system, and
+/// filling in their pages once more takes up to half of a step of plain ATen.
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  constexpr int kLargestThreshold = 32 << 20;  // glibc takes no larger one
+  mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  keep_freed_memory();
   CLI::App app("dba: attention whose cost is linear in the sequence length", "dba");
   app.set_version_flag("--version", dba::cli::build().version);
   app.require_subcommand(1);
