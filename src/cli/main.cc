@@ -26,8 +26,8 @@
 
 namespace {
 
-/// A step frees what the next one asks for again. By default glibc hands blocks of some megabytes back to the system, and
-/// filling in their pages once more takes up to half of a step of plain ATen.
+/// A step frees what the next one asks for again. By default glibc hands blocks of some megabytes back to the system,
+/// and filling in their pages once more takes up to half of a step of plain ATen.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   constexpr int kLargestThreshold = 32 << 20;  // glibc takes no larger one
