@@ -17,6 +17,7 @@
 #include "bench/split_methods.h"
 #include "cli/exit_status.h"
 #include "cli/machine.h"
+#include "cli/number_checks.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/run/progress.h"
 #include "dba/run/signals.h"
@@ -246,10 +247,10 @@ void add_kind(CLI::App& parent, Kind kind, const std::string& help, const std::s
   command->add_option_function<std::string>(
       "--baseline", [&a](const std::string& list) { a.baselines = bench::split_methods(list); },
       "methods to set the others against; default: the softmax ones");
-  command->add_option("--lengths", a.lengths, "tokens of a sequence")->delimiter(',')->check(CLI::PositiveNumber);
-  auto* batch = command->add_option("--batch", a.batch, "sequences")->check(CLI::PositiveNumber);
+  command->add_option("--lengths", a.lengths, "tokens of a sequence")->delimiter(',')->check(kPositive);
+  auto* batch = command->add_option("--batch", a.batch, "sequences")->check(kPositive);
   command->add_option("--tokens", a.tokens, "tokens in all, instead of --batch; a longer sequence stands alone")
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->excludes(batch);
   command->add_option("--dtype", a.dtypes, "float32, float64, bfloat16, float16 or autocast (bfloat16)")
       ->delimiter(',')
@@ -257,10 +258,10 @@ void add_kind(CLI::App& parent, Kind kind, const std::string& help, const std::s
   command->add_option("--device", a.device, "cpu, cuda or cuda:1")->capture_default_str();
   command->add_option("--threads", a.threads, "of the CPU; 0: as torch has chosen")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   const auto size = [&](const char* name, std::int64_t& value, const char* meaning) {
-    command->add_option(name, value, meaning)->check(CLI::PositiveNumber)->capture_default_str();
+    command->add_option(name, value, meaning)->check(kPositive)->capture_default_str();
   };
   size("--d", a.sizes.d, "width of a token");
   size("--heads", a.sizes.heads, "heads");
@@ -285,11 +286,9 @@ void add_kind(CLI::App& parent, Kind kind, const std::string& help, const std::s
   command->add_option("--cache", a.caches, "warm: call after call; cold: other memory fills the caches before each")
       ->check(CLI::IsMember({"warm", "cold", "both"}))
       ->capture_default_str();
-  command->add_option("--repeats", a.repeats, "samples of a figure, at most")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command->add_option("--repeats", a.repeats, "samples of a figure, at most")->check(kPositive)->capture_default_str();
   command->add_option("--seconds", a.seconds, "spent on a figure, about; three samples are taken in any case")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   command->add_option("--json", a.json, "write JSON to this file, or without one to standard output")
       ->expected(0, 1)

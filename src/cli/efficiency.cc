@@ -12,6 +12,7 @@
 #include "bench/split_methods.h"
 #include "cli/exit_status.h"
 #include "cli/machine.h"
+#include "cli/number_checks.h"
 #include "dba/run/progress.h"
 #include "dba/run/signals.h"
 #include "run/folders.h"
@@ -120,21 +121,19 @@ void add_efficiency(CLI::App& reproduce) {
                       "as dba bench takes them; default: softmax attention unfused and fused, and the whole zoo");
   command->add_option("--lengths", a.lengths, "tokens of a sequence")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->capture_default_str();
-  command->add_option("--batch", a.batch, "sequences (default: 32 on a GPU, 2 on the CPU)")->check(CLI::PositiveNumber);
+  command->add_option("--batch", a.batch, "sequences (default: 32 on a GPU, 2 on the CPU)")->check(kPositive);
   command->add_option("--results", a.results, "folder for the figures and their page")->capture_default_str();
   command->add_option("--seconds", a.seconds, "spent on a figure, about; three samples are taken in any case")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
-  command->add_option("--repeats", a.repeats, "samples of a figure, at most")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command->add_option("--repeats", a.repeats, "samples of a figure, at most")->check(kPositive)->capture_default_str();
   command
       ->add_option("--longest-call", a.longest_call,
                    "seconds; a method that takes longer at one length is left out at longer ones (default: 1 on a GPU, "
                    "10 on the CPU)")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_flag("--table", a.table, "only write the page from the figures there are");
   command->add_flag("--quiet", a.quiet, "no progress and no remarks");
   command->callback([arguments] { run_efficiency(*arguments); });

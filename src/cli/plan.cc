@@ -15,6 +15,7 @@
 #include "bench/precision.h"
 #include "cli/exit_status.h"
 #include "cli/machine.h"
+#include "cli/number_checks.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/run/progress.h"
 #include "dba/run/signals.h"
@@ -300,10 +301,10 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--dropout", a.dropout, "of training")->check(CLI::Range(0.0, 0.99))->capture_default_str();
   command->add_option("--threads", a.threads, "of the CPU; 0: as torch has chosen")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   auto* measure = command->add_flag("--measure", a.measure, "time the candidates as well");
-  command->add_option("--seconds", a.seconds, "under the clock, per figure, about")->check(CLI::PositiveNumber);
+  command->add_option("--seconds", a.seconds, "under the clock, per figure, about")->check(kPositive);
   auto* calibrate = command->add_flag("--calibrate", a.calibrate, "measure the constants of --device and --dtype");
   calibrate->excludes(measure)->excludes(length)->excludes(lengths);
   command->add_flag("--grid", a.grid, "measure the choice over 60 shapes, in a few minutes")

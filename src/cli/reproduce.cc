@@ -12,6 +12,7 @@
 #include "cli/efficiency.h"
 #include "cli/exit_status.h"
 #include "cli/machine.h"
+#include "cli/number_checks.h"
 #include "config/keys.h"
 #include "dba/config/config_file.h"
 #include "dba/run/signals.h"
@@ -176,9 +177,9 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
   command
       ->add_option("--updates", arguments->updates,
                    "shortened runs of so many updates, to try the chain; they have results and tables of their own")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_option("--minutes", arguments->minutes, "then save and stop; the same command goes on")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_flag("--list", arguments->list, "show the runs and how each stands, and make nothing");
   command->add_flag("--table", arguments->table, "only write the table from the results there are");
   command->add_flag("--quiet", arguments->options.quiet, "say nothing but errors and the end");

@@ -13,6 +13,7 @@
 #include "cli/build.h"
 #include "cli/exit_status.h"
 #include "cli/learning_curve.h"
+#include "cli/number_checks.h"
 #include "dba/config/config_file.h"
 #include "dba/run/run_folder.h"
 #include "dba/run/signals.h"
@@ -173,14 +174,14 @@ void add_train(CLI::App& app) {
       ->add_option("--seeds", arguments->seeds,
                    "a run for each, one after the other, in the folders RUN-seedN; separated by commas or spaces")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   command->add_option("--resume", arguments->resume, "folder of a run that stopped");
   command->add_option("--init-from", arguments->init_from, "a trained run or model whose weights are the first ones");
   command->add_flag("--new-head", arguments->new_head, "with --init-from: learn a new head, for other classes");
   command->add_option("--minutes", arguments->minutes, "save and stop after so much time; go on with --resume")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_option("--profile", arguments->profile, "on a GPU: tell where the time of so many updates goes")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   command->add_flag("--print-config", arguments->print_config, "show the configuration and do nothing");
   command->add_flag("--quiet", arguments->quiet, "say nothing but errors");
   command->add_flag("--json", arguments->json, "print the report as JSON");

@@ -82,6 +82,10 @@ def test_bad_words_are_answered_and_the_rest_is_measured():
                   ["--heads", 3], ["--batch", 2], ["--device", "abacus"], ["--cache", "lukewarm"]):
         assert bench("layer", *SMALL, *wrong, check=False).returncode == 2, wrong
     assert bench(check=False).returncode == 2
+    for lengths in ("0", "-3", "eight"):
+        refused = bench("layer", f"--lengths={lengths}", check=False)
+        assert refused.returncode == 2
+        assert f"--lengths: must be more than 0, got {lengths}" in refused.stderr + refused.stdout
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
