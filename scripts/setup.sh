@@ -68,10 +68,33 @@ tools_are_here() {
     clang-format --version | grep -qF "version $clang_format"
 }
 
+# Megabytes that are free where $1 lies.
+free_megabytes() {
+  df -Pm "$1" | awk 'NR == 2 { print $4 }'
+}
+
+# PyTorch and what it brings take 5.3 GB in .venv, and its wheels 2.8 GB in TMPDIR until pip is done with them.
+check_free_space() {
+  local installed=5300 wheels=2800 unpacked=${TMPDIR:-/tmp} here there
+  local remedy="make room, or name a Python that has torch with DBA_PYTHON"
+  here=$(free_megabytes .) && there=$(free_megabytes "$unpacked") || return 0
+  if [ "$(stat -c %d .)" = "$(stat -c %d "$unpacked")" ]; then
+    [ "$here" -ge $((installed + wheels)) ] ||
+      fail "$here MB are free in $PWD; PyTorch needs $((installed + wheels)) there while it is installed: $remedy"
+    return 0
+  fi
+  [ "$here" -ge "$installed" ] || fail "$here MB are free in $PWD; PyTorch needs $installed there: $remedy"
+  [ "$there" -ge "$wheels" ] ||
+    fail "$there MB are free in $unpacked; pip needs $wheels there for PyTorch's wheels: make room, or set TMPDIR"
+}
+
 fill_venv() {
   local stamp
   stamp=$(printf '%s\n' "$@" | sha256sum)
   [ -f .venv/setup.stamp ] && [ "$(cat .venv/setup.stamp)" = "$stamp" ] && return
+  if [[ " $*" == *" torch=="* ]] && ! compgen -G '.venv/lib/python3*/site-packages/torch' >/dev/null; then
+    check_free_space
+  fi
   echo "setup: installing Python packages into .venv: $*"
   if [ ! -x .venv/bin/python ]; then
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
