@@ -4,13 +4,17 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <sstream>
 
-#include "dba/bytes/errors.h"
+#include "cli/exit_status.h"
+#include "dba/bytes/atomic_write.h"
 #include "dba/data/formats.h"
 #include "dba/data/json_text.h"
+#include "dba/run/signals.h"
 #include "dba/train/evaluate.h"
 
 namespace dba::cli {
@@ -37,91 +41,73 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
-/// Lines of predictions, as JSON objects or as a table.
+/// Lines of predictions, as JSON objects or as a table; `write` takes them in pieces.
 class Writer {
  public:
-  Writer(std::ostream& out, const data::LabelSet& labels, bool csv) : out_(out), labels_(labels), csv_(csv) {
-    out_.precision(9);
+  using Write = std::function<void(const std::string&)>;
+
+  Writer(Write write, const data::LabelSet& labels, bool csv) : write_(std::move(write)), labels_(labels), csv_(csv) {
+    lines_.precision(9);
     if (csv_) {
-      out_ << "label";
+      lines_ << "label";
       for (const auto& name : labels_.names()) {
-        out_ << "," << csv_field("p(" + name + ")");
+        lines_ << "," << csv_field("p(" + name + ")");
       }
-      out_ << "\n";
+      lines_ << "\n";
     }
   }
-  void write(std::int64_t predicted, std::span<const float> probabilities) {
+  void add(std::int64_t predicted, std::span<const float> probabilities) {
     const auto& name = labels_.name(static_cast<std::size_t>(predicted));
     if (csv_) {
-      out_ << csv_field(name);
+      lines_ << csv_field(name);
       for (const auto p : probabilities) {
-        out_ << "," << p;
+        lines_ << "," << p;
       }
     } else {
-      out_ << "{\"label\": " << data::json_quoted(name) << ", \"probabilities\": {";
+      lines_ << "{\"label\": " << data::json_quoted(name) << ", \"probabilities\": {";
       for (std::size_t c = 0; c < probabilities.size(); ++c) {
-        out_ << (c == 0 ? "" : ", ") << data::json_quoted(labels_.name(c)) << ": " << probabilities[c];
+        lines_ << (c == 0 ? "" : ", ") << data::json_quoted(labels_.name(c)) << ": " << probabilities[c];
       }
-      out_ << "}}";
+      lines_ << "}}";
     }
-    out_ << "\n";
+    lines_ << "\n";
+  }
+  void flush() {
+    write_(lines_.str());
+    lines_.str("");
   }
 
  private:
-  std::ostream& out_;
+  Write write_;
+  std::ostringstream lines_;
   const data::LabelSet& labels_;
   bool csv_;
 };
 
-void predict(const PredictArguments& arguments) {
-  auto model = train::Model::load(arguments.run);
+/// Classifies what the reader still has, a batch at a time, and tells of what was put right on the way.
+void predict(train::Model& model, at::Device device, data::Reader& reader, std::size_t limit, Writer& writer) {
   const auto& plan = model.plan();
-  const auto device = train::choose_device(arguments.device);
-  model.module().to(device);
-  model.module().eval();
-  auto reading = train::reader_options(plan.config.data);
-  reading.labels = data::LabelUse::ignored;
-  reading.format = arguments.format;
-  const auto reader = data::make_reader(arguments.input, reading);
-
-  std::ofstream file;
-  if (arguments.output != "-") {
-    std::error_code missing;
-    if (std::filesystem::equivalent(arguments.input, arguments.output, missing)) {
-      throw CLI::ValidationError("--output", "is the input file; choose another");
-    }
-    file.open(arguments.output);
-    if (!file) {
-      throw std::runtime_error("cannot write " + arguments.output + "; choose another --output");
-    }
-  }
-  std::ostream& out = arguments.output == "-" ? std::cout : file;
-  const bool csv =
-      arguments.output_format.empty() ? arguments.output.ends_with(".csv") : arguments.output_format == "csv";
-  Writer writer(out, plan.encoding.labels, csv);
-
   std::vector<data::Encoded> waiting;
   const auto flush = [&] {
-    if (waiting.empty()) {
-      return;
-    }
-    const auto batch = train::collate(waiting, plan.encoding, plan.statistics()).to(device);
-    const auto logits = train::infer(model, batch, device);
-    const auto probabilities = logits.softmax(1).cpu().contiguous();
-    const auto predicted = logits.argmax(1).cpu();
-    const auto classes = static_cast<std::size_t>(probabilities.size(1));
-    for (std::int64_t i = 0; i < batch.count(); ++i) {
-      writer.write(predicted[i].item<std::int64_t>(),
+    if (!waiting.empty()) {
+      const auto batch = train::collate(waiting, plan.encoding, plan.statistics()).to(device);
+      const auto logits = train::infer(model, batch, device);
+      const auto probabilities = logits.softmax(1).cpu().contiguous();
+      const auto predicted = logits.argmax(1).cpu();
+      const auto classes = static_cast<std::size_t>(probabilities.size(1));
+      for (std::int64_t i = 0; i < batch.count(); ++i) {
+        writer.add(predicted[i].item<std::int64_t>(),
                    {probabilities.const_data_ptr<float>() + static_cast<std::size_t>(i) * classes, classes});
+      }
+      waiting.clear();
     }
-    out.flush();
-    waiting.clear();
+    writer.flush();
   };
   std::size_t cut = 0, count = 0;
   data::Example example;
-  while ((arguments.limit == 0 || count < arguments.limit) && reader->next(example)) {
+  while (run::StopSignals::received() == 0 && (limit == 0 || count < limit) && reader.next(example)) {
     data::Encoded encoded;
-    plan.encoding.encode(example, reader->file() + ":" + std::to_string(reader->line()), encoded);
+    plan.encoding.encode(example, reader.place(), encoded);
     cut += encoded.cut ? 1 : 0;
     ++count;
     waiting.push_back(std::move(encoded));
@@ -130,10 +116,7 @@ void predict(const PredictArguments& arguments) {
     }
   }
   flush();
-  if (!out) {
-    throw std::runtime_error("could not write all predictions to " + arguments.output);
-  }
-  if (const auto& repairs = reader->repairs(); repairs.missing_values > 0) {
+  if (const auto& repairs = reader.repairs(); repairs.missing_values > 0) {
     std::cerr << "dba predict: " << repairs.missing_values << " missing values in " << repairs.series
               << " series were interpolated; channels without any value: " << repairs.empty_channels << "\n";
   }
@@ -141,6 +124,57 @@ void predict(const PredictArguments& arguments) {
     std::cerr << "dba predict: " << cut << " of " << count
               << " sequences were longer than the model takes and were cut\n";
   }
+}
+
+/// Whether lines go out as they come: to standard output, a device or a pipe. A file appears when all of it is there.
+bool streams(const std::string& output) {
+  std::error_code none;
+  const auto status = std::filesystem::status(output, none);
+  return output == "-" || (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+                           !std::filesystem::is_directory(status));
+}
+
+void write_predictions(const PredictArguments& arguments) {
+  auto model = train::Model::load(arguments.run);
+  const auto device = train::choose_device(arguments.device);
+  model.module().to(device);
+  model.module().eval();
+  auto reading = train::reader_options(model.plan().config.data);
+  reading.labels = data::LabelUse::ignored;
+  reading.format = arguments.format;
+  const auto reader = data::make_reader(arguments.input, reading);
+  const auto predict_into = [&](Writer::Write write) {
+    const bool csv =
+        arguments.output_format.empty() ? arguments.output.ends_with(".csv") : arguments.output_format == "csv";
+    Writer writer(std::move(write), model.plan().encoding.labels, csv);
+    predict(model, device, *reader, arguments.limit, writer);
+  };
+  if (!streams(arguments.output)) {
+    std::error_code missing;
+    if (std::filesystem::equivalent(arguments.input, arguments.output, missing)) {
+      throw CLI::ValidationError("--output", "is the input file; choose another");
+    }
+    const run::StopSignals signals;
+    bytes::atomic_write(arguments.output, [&](bytes::OutputFile& file) {
+      predict_into([&](const std::string& lines) { file.write(std::as_bytes(std::span(lines))); });
+      if (const int signal = run::StopSignals::received(); signal != 0) {
+        std::cerr << "dba predict: stopped by a signal; " << arguments.output << " was not written\n";
+        throw ExitStatus{run::StopSignals::exit_code(signal)};
+      }
+    });
+    return;
+  }
+  std::ofstream device_or_pipe;
+  if (arguments.output != "-") {
+    device_or_pipe.open(arguments.output);
+  }
+  std::ostream& out = arguments.output == "-" ? std::cout : device_or_pipe;
+  predict_into([&](const std::string& lines) {
+    if (!(out << lines << std::flush)) {
+      throw std::runtime_error("could not write the predictions to " +
+                               (arguments.output == "-" ? "standard output" : arguments.output));
+    }
+  });
 }
 
 }  // namespace
@@ -165,7 +199,7 @@ void add_predict(CLI::App& app) {
   command->add_option("--device", arguments->device, "auto, cpu or cuda")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command->callback([arguments] { predict(*arguments); });
+  command->callback([arguments] { write_predictions(*arguments); });
 }
 
 }  // namespace dba::cli
