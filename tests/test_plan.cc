@@ -3,6 +3,7 @@
 
 #include "bench/counts.h"
 #include "dba/backend.h"
+#include "ops/fused.h"
 #include "plan/fused_range.h"
 #include "plan/grid.h"
 #include "support/plan_shapes.h"
@@ -184,6 +185,56 @@ TEST(FusedRange, NamesWhatStandsInTheWay) {
   shape.dtype = at::kFloat;
   shape.d = 260;
   EXPECT_EQ(hopper_obstacles(shape).size(), 3u);
+}
+
+TEST(FusedRange, NamesWhenCoreGoesToTheReferenceInBackward) {
+  Shape shape = text_shape();
+  shape.device = at::kCUDA;
+  shape.d_p = 256;
+  EXPECT_EQ(core_obstacle(shape), "");
+  shape.training = true;
+  EXPECT_THAT(core_obstacle(shape), HasSubstr("256 slots need 562 KB"));
+  for (const auto& [form, most] : {std::pair{Form::paper, 158}, std::pair{Form::released, 169}}) {
+    shape.form = form;
+    shape.d_p = most;
+    EXPECT_EQ(core_obstacle(shape), "");
+    shape.d_p = most + 1;
+    EXPECT_THAT(core_obstacle(shape), HasSubstr("reference in backward"));
+  }
+}
+
+/// Puts what libdba_cuda says of the GPU back.
+class GpuObstacleGuard {
+ public:
+  explicit GpuObstacleGuard(ops::GpuObstacle obstacle) : before_(ops::set_gpu_obstacle(obstacle)) {}
+  ~GpuObstacleGuard() {
+    ops::set_gpu_obstacle(before_);
+  }
+
+ private:
+  ops::GpuObstacle before_;
+};
+
+TEST(FusedRange, AGpuWithoutKernelsGoesToTheReferenceAndIsNamed) {
+  const GpuObstacleGuard guard([] { return std::string("this GPU is too old"); });
+  EXPECT_FALSE(ops::use_fused_on_gpu("compress", ""));
+  {
+    const BackendGuard fused(Backend::fused);
+    try {
+      ops::use_fused_on_gpu("compress", "");
+      ADD_FAILURE() << "no error";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("dba::compress: backend is fused, but this GPU is too old"));
+    }
+  }
+  Shape shape = text_shape();
+  shape.device = at::kCUDA;
+  shape.dtype = at::kBFloat16;
+  const auto obstacle = fused_obstacle(shape);
+  if (obstacle.find("libdba_cuda") != std::string::npos) {
+    GTEST_SKIP() << "the planner asks for the GPU where the build has kernels for one";
+  }
+  EXPECT_EQ(obstacle, "this GPU is too old");
 }
 
 }  // namespace

@@ -7,13 +7,14 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "dba/backend.h"
 
 namespace dba::ops {
 namespace {
 
-GpuObstacle gpu_obstacle = nullptr;
+GpuObstacle obstacle_of_gpu = nullptr;
 
 bool debug_log_wanted() {
   static const bool wanted = [] {
@@ -54,8 +55,12 @@ bool use_fused(const char* function, const std::string& obstacle) {
   return obstacle.empty();
 }
 
-void set_gpu_obstacle(GpuObstacle obstacle) {
-  gpu_obstacle = obstacle;
+GpuObstacle set_gpu_obstacle(GpuObstacle obstacle) {
+  return std::exchange(obstacle_of_gpu, obstacle);
+}
+
+std::string gpu_obstacle() {
+  return obstacle_of_gpu == nullptr ? std::string() : obstacle_of_gpu();
 }
 
 bool use_fused_on_gpu(const char* function, const std::string& obstacle) {
@@ -64,10 +69,8 @@ bool use_fused_on_gpu(const char* function, const std::string& obstacle) {
                ": the reference, because fused CUDA kernels are off (DBA_CUDA_KERNELS=auto takes them)");
     return false;
   }
-  if (backend() == Backend::reference || !obstacle.empty() || gpu_obstacle == nullptr) {
-    return use_fused(function, obstacle);
-  }
-  return use_fused(function, gpu_obstacle());
+  const bool settled = backend() == Backend::reference || !obstacle.empty();
+  return use_fused(function, settled ? obstacle : gpu_obstacle());
 }
 
 }  // namespace dba::ops

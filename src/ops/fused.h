@@ -13,9 +13,13 @@ bool use_fused(const char* function, const std::string& obstacle);
 /// it.
 bool use_fused_on_gpu(const char* function, const std::string& obstacle);
 
-/// libdba_cuda leaves here a function that says why its kernels cannot run on the current GPU; empty: they can.
+/// libdba_cuda leaves here a function that says why its kernels cannot run on the current GPU; empty: they can. Gives
+/// back the one before, null at first.
 using GpuObstacle = std::string (*)();
-void set_gpu_obstacle(GpuObstacle obstacle);
+GpuObstacle set_gpu_obstacle(GpuObstacle obstacle);
+
+/// What that function says; empty without one.
+std::string gpu_obstacle();
 
 /// Says once on standard error which kernel was chosen and why, where DBA_LOG=debug asks for it.
 void log_choice(const std::string& message);

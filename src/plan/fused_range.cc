@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ops/fused.h"
+
 namespace dba::plan {
 namespace {
 
@@ -106,6 +108,9 @@ std::string fused_obstacle(const Shape& shape) {
   if (!cuda_kernels_loaded()) {
     return "the library of CUDA kernels, libdba_cuda, is not loaded";
   }
+  if (const auto obstacle = ops::gpu_obstacle(); !obstacle.empty()) {
+    return obstacle;
+  }
   return cuda_kernels() == CudaKernels::off && backend() == Backend::automatic
              ? "fused CUDA kernels are off (DBA_CUDA_KERNELS=auto takes them)"
              : std::string();
@@ -123,6 +128,18 @@ std::vector<std::string> hopper_obstacles(const Shape& shape) {
 
 bool in_hopper_range(const Shape& shape) {
   return std::none_of(std::begin(kHopper), std::end(kHopper), [&](const Limit& limit) { return limit.broken(shape); });
+}
+
+std::string core_obstacle(const Shape& shape) {
+  constexpr int64_t kSharedBytes = 227 * 1024;
+  // As core_attend_backward.cuh lays it out: P' of a head and its gradient and, behind R, q, k and their gradients.
+  const int64_t behind_width = shape.form == Form::paper ? 4 * ((shape.e + 3) / 4 * 4 + 4) : 0;
+  const int64_t bytes = 4 * shape.d_p * (2 * (shape.d_p | 1) + behind_width);
+  if (shape.device != at::kCUDA || !shape.training || bytes <= kSharedBytes) {
+    return {};
+  }
+  return "core takes the reference in backward: " + number(shape.d_p) + " slots need " + number(bytes / 1024) +
+         " KB of shared memory, and no GPU gives a thread block more than 227 KB";
 }
 
 }  // namespace dba::plan

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bytes/count.h"
 #include "plan/constants_file.h"
 #include "plan/fused_range.h"
 #include "plan/report.h"
@@ -52,11 +53,10 @@ std::string table(const std::vector<Row>& rows) {
 }
 
 std::string description(const Shape& s) {
-  auto text = std::to_string(s.tokens) + " tokens in " + std::to_string(s.batch) +
-              (s.batch == 1 ? " sequence" : " sequences") + " of up to " + std::to_string(s.length()) + ", d " +
-              std::to_string(s.d) + ", H " + std::to_string(s.heads) + ", d_p " + std::to_string(s.d_p) + ", d_in " +
-              std::to_string(s.e * s.heads) + ", form " + to_string(s.form) + ", normalise " + to_string(s.normalise) +
-              ", " + section_name(s.device, s.dtype);
+  auto text = bytes::counted(s.tokens, "token") + " in " + bytes::counted(s.batch, "sequence") + " of up to " +
+              std::to_string(s.length()) + ", d " + std::to_string(s.d) + ", H " + std::to_string(s.heads) + ", d_p " +
+              std::to_string(s.d_p) + ", d_in " + std::to_string(s.e * s.heads) + ", form " + to_string(s.form) +
+              ", normalise " + to_string(s.normalise) + ", " + section_name(s.device, s.dtype);
   text += s.autocast ? " by autocast" : "";
   text += s.slots_per_sequence ? ", Z per sequence" : ", one Z";
   return text + (s.training ? ", forward and backward" : ", forward");
@@ -148,6 +148,9 @@ std::string to_text(const Report& report) {
                                                           "general ones\n"
                                                         : "the general ones\n");
     for (const auto& reason : reasons) {
+      text += "           " + reason + "\n";
+    }
+    if (const auto reason = core_obstacle(shape); !reason.empty()) {
       text += "           " + reason + "\n";
     }
   }

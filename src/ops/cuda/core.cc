@@ -11,6 +11,7 @@
 #include "ops/cuda/core_backward.h"
 #include "ops/cuda/core_call.h"
 #include "ops/cuda/core_fused.h"
+#include "ops/cuda/core_projections.h"
 #include "ops/cuda/general_convert.h"
 #include "ops/cuda/hopper_core.h"
 #include "ops/cuda/pass_operands.h"

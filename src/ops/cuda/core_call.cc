@@ -1,6 +1,5 @@
 #include "ops/cuda/core_call.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -10,7 +9,6 @@
 #include <limits>
 
 #include "ops/arguments.h"
-#include "ops/cuda/pass_operands.h"
 
 namespace dba::ops::cuda {
 namespace {
@@ -36,15 +34,6 @@ int attribute(cudaDeviceAttr which) {
 }
 
 }  // namespace
-
-Element element_of(at::ScalarType type) {
-  return type == at::kHalf ? Element::float16 : type == at::kBFloat16 ? Element::bfloat16 : Element::float32;
-}
-
-bool tf32_allowed() {
-  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-         at::Float32Precision::TF32;
-}
 
 CoreDevice current_device() {
   return {attribute(cudaDevAttrMultiProcessorCount), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)};

@@ -7,13 +7,12 @@
 #include "dba/ops.h"
 #include "ops/cuda/core.h"
 #include "ops/cuda/core_products.h"
+#include "ops/cuda/pass_operands.h"
 
 /// One call of `core` or `core_backward`: its operands as the kernels want them, its sizes, and the products it is
 /// made of.
 namespace dba::ops::cuda {
 
-Element element_of(at::ScalarType type);
-bool tf32_allowed();
 CoreDevice current_device();
 
 struct CoreCall {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/cuda/core_product_arithmetic.cuh"
+#include "ops/cuda/core_product_plan.cuh"
 #include "ops/cuda/core_product_tile.cuh"
 #include "ops/cuda/kernel_row.cuh"
 
@@ -9,26 +11,6 @@ namespace dba::ops::cuda {
 namespace {
 
 using namespace product_tile;
-
-constexpr int kSliceSteps = 4;  // of a deep sum, for one block
-constexpr int kMostSlices = 16;
-constexpr int kSumThreads = 256;
-
-/// What the host works out for the blocks of one product.
-struct Plan {
-  int first_block;
-  int a_chunk;  // bytes that one copy instruction may take from A's rows, and from B's
-  int b_chunk;
-  int steps;       // of a slice
-  int slices;      // of the depth
-  float* partial;  // (slices, heads, rows, columns), where there is more than one slice
-};
-
-struct Work {
-  int count;
-  Plan plan[kMostProducts];
-  Product product[kMostProducts];
-};
 
 __device__ inline void store(float* out, float value) {
   *out = value;
@@ -46,14 +28,6 @@ struct Shared {
   static constexpr int kStage = kOperandBytes<Left> + kRight;
   static constexpr int kBytes = std::max(kStages * kStage, kTile* kSumStride * 4);
 };
-
-__host__ __device__ inline int steps_of(const Product& product) {
-  int steps = 0;
-  for (int i = 0; i < product.parts; ++i) {
-    steps += (product.part[i].depth + kStep - 1) / kStep;
-  }
-  return steps;
-}
 
 /// What the rows of a tile have in common, found by one thread for each.
 struct TileRows {
@@ -198,91 +172,23 @@ __global__ void __launch_bounds__(kSumThreads) add_slices_kernel(const __grid_co
   }
 }
 
-/// Bytes of the largest copy that fits every row of the matrix: 16, 4, or that of one number.
-int chunk(const HeadMatrix& matrix, int rows, int64_t size) {
-  const auto fits = [&](int64_t bytes) {
-    const auto multiple = [bytes](int64_t number) { return number % bytes == 0; };
-    return multiple(reinterpret_cast<int64_t>(matrix.data)) && multiple(matrix.head * size) &&
-           (rows == 1 || multiple(matrix.inner * size)) && (rows <= matrix.block || multiple(matrix.outer * size));
-  };
-  return fits(16) ? 16 : fits(4) ? 4 : static_cast<int>(size);
-}
-
-/// Only what is finished by its scale alone is divided.
-int slices_of(const Product& product) {
-  const int slices = (steps_of(product) + kSliceSteps - 1) / kSliceSteps;
-  return product.orientation == Orientation::across_across ? std::clamp(slices, 1, kMostSlices) : 1;
-}
-
-int64_t partial_numbers(const Product& product) {
-  const int slices = slices_of(product);
-  return slices == 1 ? 0 : int64_t{slices} * product.heads * product.rows * product.columns;
-}
-
-template <class Right>
-cudaError_t add_slices(const Work& work, cudaStream_t stream) {
-  Work sums;
-  sums.count = 0;
-  int64_t blocks = 0;
-  for (int i = 0; i < work.count; ++i) {
-    if (work.plan[i].slices > 1) {
-      const Product& product = work.product[i];
-      sums.product[sums.count] = product;
-      sums.plan[sums.count] = work.plan[i];
-      sums.plan[sums.count++].first_block = static_cast<int>(blocks);
-      blocks += (int64_t{product.heads} * product.rows * product.columns + kSumThreads - 1) / kSumThreads;
-    }
-  }
-  return blocks == 0
-             ? cudaSuccess
-             : launch_in_row(add_slices_kernel<Right>, static_cast<unsigned>(blocks), kSumThreads, 0, stream, sums);
-}
-
 template <class Left, class Right, class Math>
 cudaError_t launch(const ProductList& list, float* workspace, cudaStream_t stream) {
-  // Deep products begin first.
-  int order[kMostProducts];
-  for (int i = 0; i < list.count; ++i) {
-    order[i] = i;
-  }
-  const auto steps_of_block = [](const Product& product) { return steps_of(product) / slices_of(product); };
-  std::stable_sort(order, order + list.count,
-                   [&](int i, int j) { return steps_of_block(list.product[i]) > steps_of_block(list.product[j]); });
-  Work work;
-  work.count = 0;
-  int64_t blocks = 0;
-  for (int i = 0; i < list.count; ++i) {
-    const Product& product = list.product[order[i]];
-    const int slices = slices_of(product);
-    const int64_t tiles =
-        int64_t{(product.rows + kTile - 1) / kTile} * ((product.columns + kTile - 1) / kTile) * product.heads;
-    if (tiles == 0) {
-      continue;
-    }
-    const bool a_across = product.orientation == Orientation::across_across;
-    const bool b_across = product.orientation != Orientation::along_along;
-    Plan& plan = work.plan[work.count];
-    plan = {static_cast<int>(blocks), 16, 16, (steps_of(product) + slices - 1) / slices, slices, workspace};
-    for (int j = 0; j < product.parts; ++j) {
-      const ProductPart& part = product.part[j];
-      plan.a_chunk = std::min(plan.a_chunk, chunk(part.a, a_across ? part.depth : product.rows, sizeof(Left)));
-      plan.b_chunk = std::min(plan.b_chunk, chunk(part.b, b_across ? part.depth : product.columns,
-                                                  a_across ? sizeof(Left) : sizeof(Right)));
-    }
-    workspace += partial_numbers(product);
-    work.product[work.count++] = product;
-    blocks += tiles * slices;
-  }
-  if (blocks == 0) {
+  const Launch products = plan_products(list, sizeof(Left), sizeof(Right), workspace);
+  if (products.blocks == 0) {
     return cudaSuccess;
   }
   const auto kernel = multiply_kernel<Left, Right, Math>;
   constexpr int kBytes = Shared<Left, Right>::kBytes;
   auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (status == cudaSuccess) {
-    status = launch_in_row(kernel, static_cast<unsigned>(blocks), kThreads, kBytes, stream, work);
+    status = launch_in_row(kernel, static_cast<unsigned>(products.blocks), kThreads, kBytes, stream, products.work);
   }
-  return status == cudaSuccess ? add_slices<Right>(work, stream) : status;
+  const Launch sums = plan_sums(products.work);
+  if (status != cudaSuccess || sums.blocks == 0) {
+    return status;
+  }
+  return launch_in_row(add_slices_kernel<Right>, static_cast<unsigned>(sums.blocks), kSumThreads, 0, stream, sums.work);
 }
 
 }  // namespace

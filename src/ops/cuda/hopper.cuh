@@ -77,19 +77,33 @@ __device__ inline void barrier_arrive_as_warp(uint64_t* barrier) {
   }
 }
 
+/// Whose writes a wait makes visible: those of the own thread block and of the copies it asked for, or also what other
+/// thread blocks of the cluster store here and release to the cluster.
+enum class WritesOf { thread_block, cluster };
+
+#define DBA_BARRIER_WAIT(SCOPE)                 \
+  asm volatile(                                 \
+      "{\n"                                     \
+      ".reg .pred done;\n"                      \
+      "again:\n"                                \
+      "mbarrier.try_wait.parity.acquire." SCOPE \
+      ".shared::cta.b64 done, [%0], %1;\n"      \
+      "@done bra finished;\n"                   \
+      "bra again;\n"                            \
+      "finished:\n"                             \
+      "}\n" ::"r"(shared_address(barrier)),     \
+      "r"(parity)                               \
+      : "memory")
+
+template <WritesOf kWriters = WritesOf::thread_block>
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra finished;\n"
-      "bra again;\n"
-      "finished:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
+  if constexpr (kWriters == WritesOf::cluster) {
+    DBA_BARRIER_WAIT("cluster");
+  } else {
+    DBA_BARRIER_WAIT("cta");
+  }
 }
+#undef DBA_BARRIER_WAIT
 
 /// Copies the box at (column, row) of the tensor into shared memory; its bytes count on `barrier`.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, int column, int row, uint64_t* barrier) {

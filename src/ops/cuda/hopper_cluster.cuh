@@ -14,8 +14,8 @@ __device__ inline uint32_t address_in(const void* pointer, int rank) {
   return address;
 }
 
-/// Stores into thread block `rank`'s shared memory; the bytes count on its `barrier`, and those who wait there for the
-/// cluster see them.
+/// Stores into thread block `rank`'s shared memory; the bytes count on its `barrier`, and those who wait there with
+/// WritesOf::cluster see them.
 __device__ inline void store_in(float4* to, uint64_t* barrier, int rank, const float4& value) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
                    address_in(to, rank)),
@@ -28,22 +28,6 @@ __device__ inline void store_in(float2* to, uint64_t* barrier, int rank, const f
                    address_in(to, rank)),
                "r"(address_in(barrier, rank)), "f"(value.x), "f"(value.y)
                : "memory");
-}
-
-/// Waits for bytes that thread blocks of the cluster store into this one's shared memory. They are released to the
-/// cluster, and barrier_wait acquires what its own thread block releases only.
-__device__ inline void barrier_wait_for_cluster(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra finished;\n"
-      "bra again;\n"
-      "finished:\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
 }
 
 /// All threads of the cluster: none goes past cluster_wait before every one has gone past cluster_arrive, and sees what

@@ -109,7 +109,7 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
     if (sequence == first) {
       await_weights();
     }
-    barrier_wait_for_cluster(compressed_there, parity);
+    barrier_wait<WritesOf::cluster>(compressed_there, parity);
     if (sequence + step < given.batch) {
       fetch_summaries<kDepth>(given, sequence + step, head, own);
     }
@@ -119,7 +119,7 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
     float mixed[2][4] = {};
     attend(mixed, given, own, member, sequence, head);
     send_moments<S::kHeads>(mixed, own.moments, moments_there, head * kTeamWarps + member);
-    barrier_wait_for_cluster(moments_there, parity);
+    barrier_wait<WritesOf::cluster>(moments_there, parity);
     normalise<S::kHeads>(mixed, own.moments, shared.vectors, member);
     hand_over<T>(own.fragments, mixed, member);
     meet_team();

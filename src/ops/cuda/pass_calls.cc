@@ -44,8 +44,8 @@ struct RestoreCall {
         rows(reference::restore_score_rows(given.rows, given.bias), x),
         key(dropout),
         out_bias(bias_of(given.out_bias, x)) {
-    arguments.element = element_of_tokens(x);
-    arguments.tf32 = tf32_products();
+    arguments.element = element_of(x.scalar_type());
+    arguments.tf32 = tf32_allowed();
     arguments.x = matrix_of(tokens);
     arguments.bounds = bounds.bounds();
     arguments.rows = rows.operand();
@@ -82,8 +82,8 @@ struct RestoreCall {
 struct CompressCall {
   CompressCall(const Tensor& x, const Sequences& sequences, const ScoreRows& given, const Dropout& dropout)
       : tokens(readable_rows(x)), bounds(sequences), rows(given, x), key(dropout) {
-    arguments.element = element_of_tokens(x);
-    arguments.tf32 = tf32_products();
+    arguments.element = element_of(x.scalar_type());
+    arguments.tf32 = tf32_allowed();
     arguments.x = matrix_of(tokens);
     arguments.bounds = bounds.bounds();
     arguments.rows = rows.operand();

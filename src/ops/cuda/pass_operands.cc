@@ -24,22 +24,16 @@ std::string tokens_obstacle(const Tensor& x, const Sequences& sequences) {
   if (x.size(1) < 8 || x.size(1) > 1024) {
     return "the CUDA kernels take widths from 8 to 1024, and x has " + std::to_string(x.size(1));
   }
-  const auto* device = at::cuda::getCurrentDeviceProperties();
-  if (device->major < 8) {
-    return "the CUDA kernels need compute capability 8.0, and " + std::string(device->name) + " has " +
-           std::to_string(device->major) + "." + std::to_string(device->minor);
-  }
   return {};
 }
 
-Element element_of_tokens(const Tensor& x) {
-  return x.scalar_type() == at::kHalf       ? Element::float16
-         : x.scalar_type() == at::kBFloat16 ? Element::bfloat16
-                                            : Element::float32;
+Element element_of(at::ScalarType type) {
+  return type == at::kHalf ? Element::float16 : type == at::kBFloat16 ? Element::bfloat16 : Element::float32;
 }
 
-bool tf32_products() {
-  return at::globalContext().allowTF32CuBLAS();
+bool tf32_allowed() {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+         at::Float32Precision::TF32;
 }
 
 int multiprocessors() {

@@ -10,12 +10,13 @@
 /// Tensors as the kernels of the passes want them. Everything here lives as long as the launch it is made for.
 namespace dba::ops::cuda {
 
-/// Why no fused kernel takes these tokens, or empty: float64, no or an old GPU, nothing to do.
+/// Why no fused kernel takes these tokens, or empty: float64, a width beyond them, nothing to do.
 std::string tokens_obstacle(const at::Tensor& x, const Sequences& sequences);
 
-Element element_of_tokens(const at::Tensor& x);
-/// Whether PyTorch's switch lets float32 products round to TF32.
-bool tf32_products();
+Element element_of(at::ScalarType type);
+/// Whether PyTorch's switch, set by either of its names (`fp32_precision`, `allow_tf32`), lets float32 products round
+/// to TF32.
+bool tf32_allowed();
 int multiprocessors();
 /// Whether the current device runs the Hopper kernels and they are not switched off.
 bool hopper_chosen();

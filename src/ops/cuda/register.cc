@@ -1,6 +1,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
@@ -44,8 +45,12 @@ at::Tensor dropout_mask_cuda(const at::Tensor& rng, double p, int64_t site, cons
   return mask;
 }
 
-/// A build may have fused kernels for some GPUs only (DBA_FUSED_ARCHITECTURES).
+/// Why the fused kernels cannot run on the current GPU, or empty. A build may have them for some GPUs only
+/// (DBA_FUSED_ARCHITECTURES).
 std::string kernels_missing() {
+  if (c10::cuda::device_count() == 0) {
+    return {};
+  }
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, std::string> known;
   const std::lock_guard lock(mutex);
@@ -54,8 +59,11 @@ std::string kernels_missing() {
   if (fresh && !general::kernels_exist()) {
     const auto* properties = at::cuda::getDeviceProperties(device);
     const auto major = std::to_string(properties->major), minor = std::to_string(properties->minor);
-    place->second = "this build has no kernels for GPUs of compute capability " + major + "." + minor +
-                    " (configure with -DDBA_FUSED_ARCHITECTURES=" + major + minor + ")";
+    place->second = properties->major < 8
+                        ? "the CUDA kernels need compute capability 8.0, and " + std::string(properties->name) +
+                              " has " + major + "." + minor
+                        : "this build has no kernels for GPUs of compute capability " + major + "." + minor +
+                              " (configure with -DDBA_FUSED_ARCHITECTURES=" + major + minor + ")";
   }
   return place->second;
 }
