@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "bench/report.h"
+#include "bytes/count.h"
 
 namespace dba::bench {
 namespace {
@@ -99,7 +100,7 @@ std::string table(const std::vector<Row>& rows) {
 
 std::string title_of(const Result& result) {
   auto title = to_string(result.pass) + ", " + to_string(result.cache) + " cache, " + to_string(result.one.precision);
-  return result.one.threads > 0 ? title + ", " + std::to_string(result.one.threads) + " threads" : title;
+  return result.one.threads > 0 ? title + ", " + bytes::counted(result.one.threads, "thread") : title;
 }
 
 std::string description(const Settings& settings) {

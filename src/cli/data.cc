@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bytes/count.h"
 #include "cli/exit_status.h"
 #include "dba/config/config_file.h"
 #include "dba/data/describe.h"
@@ -81,9 +82,10 @@ void cache(const CacheArguments& arguments) {
       train::write_caches(config, arguments.out, [](const std::string& text) { std::cout << text << "\n"; });
   std::string use;
   for (const auto& cache : written) {
-    const auto size = static_cast<double>(std::filesystem::file_size(cache.file)) / (1 << 20);
-    std::cout << cache.file.string() << ": " << cache.examples << " examples, " << std::fixed << std::setprecision(1)
-              << size << " MiB\n";
+    const auto kibibytes = static_cast<double>(std::filesystem::file_size(cache.file)) / 1024;
+    std::cout << cache.file.string() << ": " << bytes::counted(cache.examples, "example") << ", " << std::fixed
+              << std::setprecision(1) << (kibibytes < 1024 ? kibibytes : kibibytes / 1024)
+              << (kibibytes < 1024 ? " KiB\n" : " MiB\n");
     use += " --set " + cache.key + "=" + cache.file.string();
   }
   std::cout << "train on them with" << use << "\n";

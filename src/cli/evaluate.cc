@@ -1,10 +1,12 @@
 #include "cli/evaluate.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
+#include "bytes/count.h"
 #include "dba/run/progress.h"
 #include "dba/train/baselines.h"
 #include "dba/train/evaluate.h"
@@ -30,15 +32,20 @@ void print_confusion(const train::Metrics& metrics, const data::LabelSet& labels
   if (labels.size() > most) {
     return;
   }
-  std::printf("confusion (rows: true class, columns: predicted)\n%12s", "");
+  constexpr int narrowest = 6, widest = 12;
+  int width = narrowest;
   for (const auto& name : labels.names()) {
-    std::printf(" %6.6s", name.c_str());
+    width = std::clamp(static_cast<int>(name.size()), width, widest);
+  }
+  std::printf("confusion (rows: true class, columns: predicted)\n%*s", widest, "");
+  for (const auto& name : labels.names()) {
+    std::printf(" %*.*s", width, width, name.c_str());
   }
   std::printf("\n");
   for (std::size_t c = 0; c < labels.size(); ++c) {
-    std::printf("%12.12s", labels.name(c).c_str());
+    std::printf("%*.*s", widest, widest, labels.name(c).c_str());
     for (const auto count : metrics.confusion[c]) {
-      std::printf(" %6lld", static_cast<long long>(count));
+      std::printf(" %*lld", width, static_cast<long long>(count));
     }
     std::printf("\n");
   }
@@ -76,15 +83,17 @@ void evaluate(const EvaluateArguments& arguments) {
     std::cout << result.dump(2) << "\n";
     return;
   }
-  std::printf("%s: accuracy %.4f, macro-F1 %.4f, loss %.4f over %lld examples\n", file.string().c_str(),
-              metrics.accuracy, metrics.macro_f1, metrics.loss, static_cast<long long>(metrics.examples));
+  std::printf("%s: accuracy %.4f, macro-F1 %.4f, loss %.4f over %s\n", file.string().c_str(), metrics.accuracy,
+              metrics.macro_f1, metrics.loss, bytes::counted(metrics.examples, "example").c_str());
   if (plan.config.protocol == "as_published") {
     std::printf("  protocol as_published: the model was chosen on the run's test file\n");
   }
-  if (const auto& statistics = set.statistics(); statistics.cut > 0 || statistics.repairs.missing_values > 0) {
-    std::printf("  %llu sequences were cut, %llu missing values interpolated\n",
-                static_cast<unsigned long long>(statistics.cut),
-                static_cast<unsigned long long>(statistics.repairs.missing_values));
+  const auto& statistics = set.statistics();
+  if (statistics.cut > 0) {
+    std::printf("  %s cut: longer than the model takes\n", bytes::counted(statistics.cut, "sequence").c_str());
+  }
+  if (const auto missing = statistics.repairs.missing_values; missing > 0) {
+    std::printf("  %s interpolated\n", bytes::counted(missing, "missing value").c_str());
   }
   if (arguments.baselines) {
     std::printf("  the majority class reaches %.4f, logistic regression on bags of tokens %.4f\n",

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "bytes/count.h"
 #include "dba/data/listops.h"
 #include "dba/data/pathfinder.h"
 #include "dba/run/progress.h"
@@ -67,8 +68,8 @@ void generate(const PathfinderArguments& arguments) {
   progress.finish();
   if (!arguments.quiet) {
     const auto name = where.string();
-    std::cout << "wrote " << options.count << " pictures to " << name << "; train on " << name << "@0-80%, choose on "
-              << name << "@80-90%, test on " << name << "@90-100%\n";
+    std::cout << "wrote " << bytes::counted(options.count, "picture") << " to " << name << "; train on " << name
+              << "@0-80%, choose on " << name << "@80-90%, test on " << name << "@90-100%\n";
   }
 }
 

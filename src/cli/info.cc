@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "bytes/count.h"
 #include "cli/build.h"
 #include "cli/cuda_driver.h"
 #include "dba/backend.h"
@@ -102,7 +103,8 @@ void print(const Json& info) {
             << "backend   " << info["backend"].get<std::string>() << "\n"
             << "CPU       " << joined(cpu["features"]) << "; torch uses " << cpu["torch_capability"].get<std::string>()
             << "\n"
-            << "threads   " << cpu["threads"] << " of " << cpu["processors"] << " processors\n"
+            << "threads   " << cpu["threads"] << " of "
+            << bytes::counted(cpu["processors"].get<unsigned>(), "processor") << "\n"
             << "CUDA      torch built with " << or_none(cuda["torch_built_with"]) << ", own kernels built with "
             << or_none(cuda["kernels_built_with"]) << ", runtime " << or_none(cuda["runtime"]) << ", driver "
             << or_none(cuda["driver"]) << "\n"

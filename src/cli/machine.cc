@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "bytes/count.h"
 #include "cli/build.h"
 #include "cli/cuda_driver.h"
 #include "dba/backend.h"
@@ -47,7 +48,7 @@ std::vector<std::pair<std::string, std::string>> describe_machine(at::Device dev
       {"compiler", built.compiler},
       {"torch", TORCH_VERSION},
       {"backend", to_string(backend())},
-      {"CPU", processor_name() + "; " + std::to_string(std::thread::hardware_concurrency()) + " processors, " +
+      {"CPU", processor_name() + "; " + bytes::counted(std::thread::hardware_concurrency(), "processor") + ", " +
                   caches() + "; torch uses " + at::get_cpu_capability()},
       {"memory", gibibytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)))},
       {"threads", std::to_string(at::get_num_threads())}};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/precision.h"
+#include "bytes/count.h"
 #include "cli/exit_status.h"
 #include "cli/machine.h"
 #include "cli/number_checks.h"
@@ -187,7 +188,7 @@ void run_calibrate(const PlanArguments& arguments) {
   plan::write_constants_file(path, file);
   plan::forget_constants();
   const auto percent = [](double share) { return std::to_string(static_cast<int>(100 * share + 0.5)) + " %"; };
-  std::cout << section << ": fitted to " << found.samples << " figures; predictions are off by "
+  std::cout << section << ": fitted to " << bytes::counted(found.samples, "figure") << "; predictions are off by "
             << percent(found.error_after) << " (root mean square), by " << percent(found.error_before)
             << " with the defaults\nwritten to " << path.string() << "\n";
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "bytes/count.h"
 #include "cli/exit_status.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/data/formats.h"
@@ -117,12 +118,12 @@ void predict(train::Model& model, at::Device device, data::Reader& reader, std::
   }
   flush();
   if (const auto& repairs = reader.repairs(); repairs.missing_values > 0) {
-    std::cerr << "dba predict: " << repairs.missing_values << " missing values in " << repairs.series
-              << " series were interpolated; channels without any value: " << repairs.empty_channels << "\n";
+    std::cerr << "dba predict: " << bytes::counted(repairs.missing_values, "missing value") << " in " << repairs.series
+              << " series interpolated; channels without any value: " << repairs.empty_channels << "\n";
   }
   if (cut > 0) {
-    std::cerr << "dba predict: " << cut << " of " << count
-              << " sequences were longer than the model takes and were cut\n";
+    std::cerr << "dba predict: " << cut << " of " << bytes::counted(count, "sequence")
+              << " cut: longer than the model takes\n";
   }
 }
 
@@ -130,8 +131,10 @@ void predict(train::Model& model, at::Device device, data::Reader& reader, std::
 bool streams(const std::string& output) {
   std::error_code none;
   const auto status = std::filesystem::status(output, none);
-  return output == "-" || (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
-                           !std::filesystem::is_directory(status));
+  const bool other = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+                     !std::filesystem::is_directory(status);
+  // /dev/stdout may be a file that a shell has opened.
+  return output == "-" || output.starts_with("/dev/") || other;
 }
 
 void write_predictions(const PredictArguments& arguments) {
@@ -153,6 +156,10 @@ void write_predictions(const PredictArguments& arguments) {
     std::error_code missing;
     if (std::filesystem::equivalent(arguments.input, arguments.output, missing)) {
       throw CLI::ValidationError("--output", "is the input file; choose another");
+    }
+    const auto folder = std::filesystem::path(arguments.output).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, missing)) {
+      throw CLI::ValidationError("--output", "there is no folder " + folder.string() + "; make it, or choose another");
     }
     const run::StopSignals signals;
     bytes::atomic_write(arguments.output, [&](bytes::OutputFile& file) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bytes/count.h"
 #include "cli/cuda_driver.h"
 #include "cli/efficiency.h"
 #include "cli/exit_status.h"
@@ -116,12 +117,13 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
     std::cerr << "stopped by a signal; the same command goes on\n";
     throw ExitStatus{run::StopSignals::exit_code(outcome.signal)};
   }
-  std::cout << outcome.finished << " of " << runs.size() << " runs finished";
+  std::cout << outcome.finished << " of " << bytes::counted(runs.size(), "run") << " finished";
   if (outcome.without_data > 0)
     std::cout << ", " << outcome.without_data << " without data";
   std::cout << "; the table is " << page.string() << "\n";
   if (outcome.unfinished > 0 && outcome.failures.empty()) {
-    std::cout << "the time is over; the same command goes on with " << outcome.unfinished << " runs\n";
+    std::cout << "the time is over; the same command goes on with " << bytes::counted(outcome.unfinished, "run")
+              << "\n";
     throw ExitStatus{run::kTimeIsOver};
   }
   // Data that were asked for by name, and a call that could do nothing, are failures.
@@ -171,8 +173,9 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
       ->add_option("--device", arguments->options.device, "auto, cpu or cuda, instead of what the configuration says")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command
-      ->add_option("--set", arguments->options.overrides,
-                   "a.b=value for all runs, to try something out; name other --runs and --results with it")
+      ->add_option(
+          "--set", arguments->options.overrides,
+          "a.b=value for all runs, to try something out; may be repeated; name other --runs and --results with it")
       ->allow_extra_args(false);
   command
       ->add_option("--updates", arguments->updates,

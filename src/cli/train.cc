@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bytes/count.h"
 #include "cli/build.h"
 #include "cli/exit_status.h"
 #include "cli/learning_curve.h"
@@ -44,9 +45,9 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
   const auto report = nlohmann::json::parse(report_text);
   const auto line = [&](const char* part) {
     const auto& metrics = report.at(part);
-    std::printf("%-11s accuracy %.4f, macro-F1 %.4f, loss %.4f over %lld examples\n", part,
-                metrics.at("accuracy").get<double>(), metrics.at("macro_f1").get<double>(),
-                metrics.at("loss").get<double>(), static_cast<long long>(metrics.at("examples").get<std::int64_t>()));
+    std::printf("%-11s accuracy %.4f, macro-F1 %.4f, loss %.4f over %s\n", part, metrics.at("accuracy").get<double>(),
+                metrics.at("macro_f1").get<double>(), metrics.at("loss").get<double>(),
+                bytes::counted(metrics.at("examples").get<std::int64_t>(), "example").c_str());
   };
   std::printf("model of update %lld, chosen on %s (protocol %s)\n",
               static_cast<long long>(report.at("best_update").get<std::int64_t>()),
@@ -66,11 +67,11 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
   }
   const auto share = [&](const char* part) { return 100 * report.at("share_of_time").at(part).get<double>(); };
   std::printf(
-      "%.0f seconds, %.2f ms an update (%lld updates from graphs); %.1f %% updates, %.1f %% waiting for data, "
+      "%.0f s, %.2f ms an update (%s from graphs); %.1f %% updates, %.1f %% waiting for data, "
       "%.1f %% evaluations, %.1f %% checkpoints\n",
       report.at("seconds").get<double>(), 1e3 * report.at("seconds_per_update").get<double>(),
-      static_cast<long long>(report.at("updates_from_graphs").get<std::int64_t>()), share("updates"), share("data"),
-      share("evaluations"), share("checkpoints"));
+      bytes::counted(report.at("updates_from_graphs").get<std::int64_t>(), "update").c_str(), share("updates"),
+      share("data"), share("evaluations"), share("checkpoints"));
   std::fputs(draw_learning_curve(folder / "metrics.jsonl").c_str(), stdout);
   std::printf("everything is in %s\n", folder.string().c_str());
 }

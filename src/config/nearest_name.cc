@@ -53,8 +53,11 @@ std::string nearest_name(std::string_view name) {
 
 std::string nearest_of(std::string_view name, std::span<const std::string> known) {
   name = name.substr(0, kLongest);
-  return *std::min_element(known.begin(), known.end(),
-                           [&](const auto& a, const auto& b) { return edits(name, a) < edits(name, b); });
+  // Who wrote the beginning of a name and no more made one mistake.
+  const auto mistakes = [&](const std::string& one) {
+    return !name.empty() && one.starts_with(name) ? std::size_t{1} : edits(name, one);
+  };
+  return *std::ranges::min_element(known, {}, mistakes);
 }
 
 }  // namespace dba::config

@@ -2,6 +2,7 @@
 #include <string_view>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "line_reader.h"
 #include "readers.h"
@@ -46,7 +47,7 @@ class AanReader : public Reader {
       line.remove_prefix(more ? tab + 1 : 0);
     }
     if (count != kColumns) {
-      fail("has " + std::to_string(count) + (count == 1 ? " column" : " columns") +
+      fail("has " + bytes::counted(count, "column") +
            ", expected 5, separated by tabs: label, first and second id, first and second text; a tab or a line end "
            "inside a text must become a space");
     }

@@ -279,7 +279,7 @@ CacheOutcome open_or_build(const CacheSource& source, const std::filesystem::pat
   } catch (const bytes::FileError& error) {
     if (error.error() != ENOENT)
       throw;
-    reason = "there was none";
+    reason = "there was no cache";
   }
   build_cache(source, cache);
   return {CachedSet::open(cache), true, reason};

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bytes/count.h"
 #include "cache_file.h"
 #include "checksum.h"
 #include "dba/bytes/errors.h"
@@ -60,7 +61,7 @@ Parts parts_of(std::span<const std::byte> bytes, const CacheHeader& header, cons
   parts.channels = take(header.channels, 2 * sizeof(double), "channels");
   parts.encoding = take(header.encoding_size, 1, "bytes of encoding");
   if (!rest.empty())
-    throw bytes::FormatError(source + ": " + std::to_string(rest.size()) + " bytes follow the end of the cache");
+    throw bytes::FormatError(source + ": " + bytes::counted(rest.size(), "byte") + " too many at the end of the cache");
   return parts;
 }
 
@@ -112,12 +113,12 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
   set.encoding = Encoding::from_json({encoding.data(), encoding.size()}, source);
   const Kind kind = set.encoding.kind;
   if (header.channels != set.encoding.channels)
-    fail("states " + std::to_string(header.channels) + " channels, its encoding " +
+    fail("states " + bytes::counted(header.channels, "channel") + ", its encoding " +
          std::to_string(set.encoding.channels));
   set.layout = symbol_layout(set.encoding.tokeniser);
   const std::uint64_t element_size = kind == Kind::series ? sizeof(float) : set.layout.width;
   if (header.element_size != element_size) {
-    fail("states elements of " + std::to_string(header.element_size) + " bytes, its encoding needs " +
+    fail("states elements of " + bytes::counted(header.element_size, "byte") + ", its encoding needs " +
          std::to_string(element_size));
   }
   if (kind == Kind::series) {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "folder_listing.h"
 
@@ -42,12 +43,13 @@ Part::Range Part::of(std::size_t total, const std::string& source) const {
   };
   const Range range{at(begin), at(end)};
   if (range.end > total) {
-    throw bytes::FormatError(source + ": has " + std::to_string(total) + " records; the part " + std::to_string(begin) +
-                             "-" + std::to_string(end) + " reaches beyond them; name a part within them");
+    throw bytes::FormatError(source + ": has " + bytes::counted(total, "record") + "; the part " +
+                             std::to_string(begin) + "-" + std::to_string(end) +
+                             " reaches beyond them; name a part within them");
   }
   if (range.begin == range.end) {
-    throw bytes::FormatError(source + ": has " + std::to_string(total) + " records; the part " + std::to_string(begin) +
-                             "-" + std::to_string(end) + (percent ? "%" : "") +
+    throw bytes::FormatError(source + ": has " + bytes::counted(total, "record") + "; the part " +
+                             std::to_string(begin) + "-" + std::to_string(end) + (percent ? "%" : "") +
                              " holds none of them; name a larger part");
   }
   return range;

@@ -16,8 +16,10 @@
 #include "dba/data/cache.h"
 #include "dba/data/data_path.h"
 #include "dba/data/formats.h"
+#include "dba/data/json_text.h"
 #include "dba/data/tokeniser.h"
 #include "folder_listing.h"
+#include "label_remarks.h"
 #include "packed_file.h"
 
 namespace dba::data {
@@ -152,6 +154,10 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
       } else if (example.content == Content::integers) {
         integers.add(example.integers.size());
       } else {
+        if (!is_utf8(example.text) || !is_utf8(example.second)) {
+          if (result.not_utf8++ == 0)
+            result.first_not_utf8 = reader->place();
+        }
         text.add(example.text.size() + example.second.size());
         words.add(count_words(example.text) + count_words(example.second));
       }
@@ -189,28 +195,6 @@ std::string first_set_below(const std::filesystem::path& folder) {
   return "";
 }
 
-void compare_labels(Description& description) {
-  std::map<std::string, std::uint64_t> training;
-  bool any_training = false;
-  for (const FileDescription& file : description.files) {
-    if (file.part == "train" || description.files.size() == 1) {
-      any_training = any_training || !file.format.empty();
-      training.insert(file.classes.begin(), file.classes.end());
-    }
-  }
-  if (any_training && training.size() == 1)
-    description.remarks.push_back("the training part has one class only, " + bytes::in_quotes(training.begin()->first));
-  for (const FileDescription& file : description.files) {
-    for (const auto& [label, count] : file.classes) {
-      if (any_training && !training.contains(label)) {
-        description.remarks.push_back(file.file.filename().string() + " has the label " + bytes::in_quotes(label) +
-                                      ", which the training part lacks");
-        break;
-      }
-    }
-  }
-}
-
 }  // namespace
 
 bool Description::sound() const {
@@ -235,6 +219,8 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
   description.path = path;
   if (!S_ISDIR(status.st_mode) || recognise(whole)) {
     description.files.push_back(describe_file(path, options, most_errors));
+    if (const FileDescription& file = description.files.back(); file.format.empty() && file.reason.empty())
+      description.remarks.push_back("its name does not tell the format; name it with --format");
   } else {
     for (const auto& file : files_in(path)) {
       // A named format is for the files of its extensions: a folder may hold a page of notes as well.
@@ -258,7 +244,7 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
     if (!has("test"))
       description.missing.push_back("a test part, a file such as test.jsonl");
   }
-  compare_labels(description);
+  remark_on_labels(description);
   return description;
 }
 
@@ -267,6 +253,7 @@ Description describe_parts(const std::filesystem::path& path,
                            const ReaderOptions& options, std::size_t most_errors) {
   Description description;
   description.path = path;
+  description.nothing = "names no data that are there";
   for (const auto& [part, source] : parts) {
     if (source.empty())
       continue;
@@ -278,7 +265,7 @@ Description describe_parts(const std::filesystem::path& path,
     description.files.push_back(describe_file(source, options, most_errors));
     description.files.back().part = part;
   }
-  compare_labels(description);
+  remark_on_labels(description);
   return description;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "dba/data/describe.h"
 
@@ -15,12 +16,12 @@ void write_file(std::ostream& out, const FileDescription& file) {
     out << "  not recognised" << (file.reason.empty() ? "" : "; it " + file.reason) << "\n";
     return;
   }
-  out << "  " << file.format << (file.part.empty() ? "" : ", " + file.part + " part") << ": " << file.records
-      << " records";
-  if (!file.content.empty())
-    out << " of " << file.content;
-  if (file.channels > 0)
-    out << ", " << file.channels << " channels";
+  out << "  " << file.format << (file.part.empty() ? "" : ", " + file.part + " part") << ": "
+      << bytes::counted(file.records, "record");
+  if (!file.content.empty()) {
+    const std::string channels = file.channels > 0 ? ", " + bytes::counted(file.channels, "channel") : "";
+    out << " (" << file.content << channels << ")";
+  }
   out << "\n";
   if (!file.sha256.empty())
     out << "  sha256 " << file.sha256 << "\n";
@@ -30,7 +31,7 @@ void write_file(std::ostream& out, const FileDescription& file) {
   }
   if (!file.classes.empty()) {
     constexpr std::size_t kMost = 20;
-    out << "  " << file.classes.size() << (file.classes.size() == 1 ? " class:" : " classes:");
+    out << "  " << bytes::counted(file.classes.size(), "class", "classes") << ":";
     std::size_t shown = 0;
     for (const auto& [label, count] : file.classes) {
       if (shown++ == kMost) {
@@ -43,6 +44,10 @@ void write_file(std::ostream& out, const FileDescription& file) {
   }
   if (file.unlabelled > 0)
     out << "  without a label: " << file.unlabelled << "\n";
+  if (file.not_utf8 > 0) {
+    out << "  not UTF-8: " << bytes::counted(file.not_utf8, "text") << ", the first at " << file.first_not_utf8
+        << "; bytes are taken as they are\n";
+  }
   if (file.repairs.missing_values > 0) {
     out << "  missing values: " << file.repairs.missing_values << " in " << file.repairs.series
         << " series, interpolated; channels without any value: " << file.repairs.empty_channels << "\n";
@@ -78,6 +83,7 @@ nlohmann::json as_json(const FileDescription& file) {
                            {"content", file.content},
                            {"records", file.records},
                            {"unlabelled", file.unlabelled},
+                           {"not_utf8", file.not_utf8},
                            {"sha256", file.sha256},
                            {"channels", file.channels},
                            {"constant_channels", file.constant_channels},
@@ -98,7 +104,7 @@ nlohmann::json as_json(const FileDescription& file) {
 std::string Description::to_text() const {
   std::ostringstream out;
   if (files.empty())
-    out << path.string() << "\n  holds no files\n";
+    out << path.string() << "\n  " << nothing << "\n";
   for (const FileDescription& file : files)
     write_file(out, file);
   for (const std::string& remark : remarks)

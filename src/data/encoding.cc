@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "dba/data/json_text.h"
 #include "json_scanner.h"
@@ -16,8 +17,8 @@ namespace {
 bool encode_series(const Encoding& encoding, const Example& example, const std::string& place,
                    std::vector<float>& values) {
   if (example.channels != encoding.channels) {
-    throw bytes::FormatError(place + ": the series has " + std::to_string(example.channels) +
-                             " channels, those of the training part " + std::to_string(encoding.channels));
+    throw bytes::FormatError(place + ": the series has " + bytes::counted(example.channels, "channel") +
+                             ", those of the training part " + std::to_string(encoding.channels));
   }
   const TokeniserOptions& options = encoding.tokeniser.options();
   const std::size_t steps = example.values.size() / example.channels;
@@ -129,8 +130,10 @@ Encoding learn_encoding(Reader& training, const TokeniserOptions& options) {
   if (labels.empty())
     throw bytes::FormatError(training.file() + ": no example has a label; a classifier cannot be trained on it");
   if (labels.size() == 1) {
-    throw bytes::FormatError(training.file() + ": all " + std::to_string(training.count()) +
-                             " examples have the label " + bytes::in_quotes(*labels.begin()) +
+    throw bytes::FormatError(training.file() + ": " +
+                             (training.count() == 1 ? "its only example has"
+                                                    : "all " + std::to_string(training.count()) + " examples have") +
+                             " the label " + bytes::in_quotes(*labels.begin()) +
                              "; a classifier needs at least two classes");
   }
   encoding.tokeniser = encoding.kind == Kind::series ? Tokeniser(options) : builder.build();

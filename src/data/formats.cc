@@ -175,7 +175,7 @@ std::unique_ptr<Reader> open_whole(const std::filesystem::path& path, const Read
     throw bytes::FormatError(path.string() + not_recognised(path));
   if (!format) {
     throw std::invalid_argument("make_reader: cannot tell the format of " + path.string() +
-                                " by its extension; name one of " + known_formats());
+                                " by its extension; name it (data.format, or --format): " + known_formats());
   }
   if (folder && format->open_folder)
     return format->open_folder(path, options);

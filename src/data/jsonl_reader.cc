@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "dba/data/tokeniser.h"
 #include "json_scanner.h"
@@ -76,8 +77,8 @@ void scan_series(JsonScanner& scanner, Example& example) {
     if (channels == 0)
       scanner.fail("time step " + std::to_string(step) + " of the series has no values");
     if (step > 0 && channels != example.channels) {
-      scanner.fail("time step " + std::to_string(step) + " of the series has " + std::to_string(channels) +
-                   " channels, the first " + std::to_string(example.channels));
+      scanner.fail("time step " + std::to_string(step) + " of the series has " + bytes::counted(channels, "channel") +
+                   ", the first " + std::to_string(example.channels));
     }
     example.channels = channels;
     ++step;
@@ -105,7 +106,7 @@ void scan_pixels(JsonScanner& scanner, Example& example, std::size_t& row_length
     } while (scanner.consume(','));
     const std::size_t length = example.integers.size() - before;
     if (row_length != 0 && length != row_length) {
-      scanner.fail("a row of " + std::to_string(length) + " pixels after one of " + std::to_string(row_length));
+      scanner.fail("a row of " + bytes::counted(length, "pixel") + " after one of " + std::to_string(row_length));
     }
     row_length = length;
   }

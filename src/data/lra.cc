@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
 #include "folder_listing.h"
@@ -50,6 +51,11 @@ const std::vector<KnownTask>& known_tasks() {
                                                  "lra_release/pathfinder32/curv_contour_length_14",
                                                  "curv_contour_length_14",
                                                  "pathfinder32"};
+    const auto imdb_part = [&](const std::string& part) {
+      std::vector<std::string> paths = below(text, part);
+      paths.push_back("imdb/" + part + ".csv");
+      return paths;
+    };
     const auto images = [&](const std::string& grey_name, const std::string& colour_name, const std::string& part) {
       std::vector<std::string> paths = with_part(below(grey, grey_name), part);
       for (const std::string& folder : colour)
@@ -61,7 +67,7 @@ const std::vector<KnownTask>& known_tasks() {
          {{"train", 96'000, below(listops, "basic_train.tsv")},
           {"validation", 2'000, below(listops, "basic_val.tsv")},
           {"test", 2'000, below(listops, "basic_test.tsv")}}},
-        {"text", {{"train", 25'000, below(text, "train")}, {"test", 25'000, below(text, "test")}}},
+        {"text", {{"train", 25'000, imdb_part("train")}, {"test", 25'000, imdb_part("test")}}},
         {"retrieval",
          {{"train", 147'086, below(pairs, "new_aan_pairs.train.tsv")},
           {"validation", 18'090, below(pairs, "new_aan_pairs.eval.tsv")},
@@ -182,7 +188,7 @@ std::string LraReport::to_text() const {
       continue;
     }
     const FileDescription& what = finding.what;
-    out << what.records << " examples";
+    out << bytes::counted(what.records, "example");
     out << (what.records == finding.where.published ? ", as published"
                                                     : ", published: " + std::to_string(finding.where.published));
     for (const auto& [label, count] : what.classes)

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "missing_values.h"
 
@@ -66,7 +67,7 @@ void Reader::check_series(Example& example) {
   if (example.values.empty() || example.channels == 0)
     fail("the series has no time steps");
   if (content_ && channels_ != example.channels) {
-    fail("the series has " + std::to_string(example.channels) + " channels, those before it " +
+    fail("the series has " + bytes::counted(example.channels, "channel") + ", those before it " +
          std::to_string(channels_) + "; all series of a data set have the same channels");
   }
   std::size_t missing = 0;

@@ -26,6 +26,8 @@ class TableReader : public Reader {
     if (!rows_.next(header_))
       throw bytes::FormatError(file + ": is empty; expected a header with the names of the columns");
     begin_record(rows_.line());
+    if (std::ranges::any_of(header_, [](const std::string& name) { return name.find('\0') != name.npos; }))
+      fail("has bytes of 0 where the names of the columns should be; it is no text, or only a part of it arrived");
     text_ = column(options.text);
     if (!text_) {
       text_ = column(options.text1);
@@ -36,9 +38,9 @@ class TableReader : public Reader {
         second_.reset();
       }
       if (!text_ || (!second_ && header_[*text_] != "review")) {
-        fail("the header has no column " + bytes::in_quotes(options.text) + ", nor both " +
-             bytes::in_quotes(options.text1) + " and " + bytes::in_quotes(options.text2) + "; the columns are " +
-             list_of(header_) + "; say which one holds the text");
+        const std::string nor_both =
+            ", nor both " + bytes::in_quotes(options.text1) + " and " + bytes::in_quotes(options.text2);
+        fail_header(options.text, options.text1.empty() ? "" : nor_both, "text", options);
       }
     }
     if (options.labels != LabelUse::ignored)
@@ -46,8 +48,7 @@ class TableReader : public Reader {
     if (options.labels != LabelUse::ignored && !label_ && options.label == ReaderOptions().label)
       label_ = column("sentiment");
     if (options.labels == LabelUse::required && !label_) {
-      fail("the header has no column " + bytes::in_quotes(options.label) + "; the columns are " + list_of(header_) +
-           "; say which one holds the label");
+      fail_header(options.label, "", "label", options);
     }
   }
 
@@ -72,6 +73,22 @@ class TableReader : public Reader {
  private:
   std::optional<std::size_t> column(const std::string& name) const {
     return rows_.column(header_, name);
+  }
+
+  // what: "text" or "label".
+  [[noreturn]] void fail_header(const std::string& name, const std::string& nor, const std::string& what,
+                                const ReaderOptions& options) const {
+    const std::string& first = header_.front();
+    std::string remedy = "rename the one that holds the " + what + ", or name it (data." + what + "_column, or --" +
+                         what + " of dba data check)";
+    if (header_.size() == 1 && first.find(';') != first.npos)
+      remedy = "separate the fields by commas, not by semicolons";
+    else if (header_.size() == 1 && first.find('\t') != first.npos)
+      remedy = "fields separated by tabs are of the format tsv";
+    else if (options.text1.empty())
+      remedy = "the format has " + bytes::in_quotes(options.text) + " and " + bytes::in_quotes(options.label);
+    fail("the header has no column " + bytes::in_quotes(name) + nor + "; the columns are " + list_of(header_) + "; " +
+         remedy);
   }
 
   TableRows rows_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 
 namespace dba::data {
@@ -40,7 +41,9 @@ void TableRows::quoted_field(std::string_view& rest, std::string& field) {
                        " bytes begins here; close the quote or raise longest_record");
     }
     if (!lines_.next(rest))
-      fail(opened, "the quote that opens here is never closed");
+      fail(opened,
+           "the quote that opens here is never closed; the file is cut short, or a quote inside a field is not "
+           "written twice");
   }
 }
 
@@ -85,7 +88,7 @@ bool TableRows::next(std::vector<std::string>& fields) {
 }
 
 std::string TableRows::count_fault(std::size_t fields, std::size_t header) const {
-  std::string fault = "has " + std::to_string(fields) + " fields, the header " + std::to_string(header);
+  std::string fault = "has " + bytes::counted(fields, "field") + ", the header " + std::to_string(header);
   if (delimiter_ == '\t')
     return fault + "; a tab or a line end inside a field must become a space";
   return fault + (quotes_ ? "; a field that holds a comma or a line end stands in double quotes"

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "tokeniser_numbers.h"
 
@@ -69,8 +70,8 @@ Tokeniser::Tokeniser(TokeniserOptions options, Vocabulary vocabulary)
     : options_(std::move(options)), vocabulary_(std::move(vocabulary)) {
   const std::size_t specials = (options_.cls ? 1u : 0u) + (options_.eos ? 1u : 0u);
   if (options_.max_length > 0 && options_.max_length <= specials) {
-    throw std::invalid_argument("Tokeniser: max_length: expected more than the " + std::to_string(specials) +
-                                " symbols that cls and eos take, got " + std::to_string(options_.max_length));
+    throw std::invalid_argument("Tokeniser: max_length: expected more than the " + bytes::counted(specials, "symbol") +
+                                " that cls and eos take, got " + std::to_string(options_.max_length));
   }
   if (options_.integers > kMostIntegers) {
     throw std::invalid_argument("Tokeniser: integers: expected at most " + std::to_string(kMostIntegers) + ", got " +

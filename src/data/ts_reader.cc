@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "line_reader.h"
 #include "readers.h"
@@ -62,8 +63,8 @@ class TsReader : public Reader {
       if (example.channels == 0) {
         steps_ = count;
       } else if (count != steps_) {
-        fail_at(start, "dimension " + std::to_string(example.channels + 1) + " has " + std::to_string(count) +
-                           " values, the first " + std::to_string(steps_) +
+        fail_at(start, "dimension " + std::to_string(example.channels + 1) + " has " + bytes::counted(count, "value") +
+                           ", the first " + std::to_string(steps_) +
                            "; the dimensions of a case have one length: fill up the shorter ones with ?");
       }
       ++example.channels;
@@ -120,7 +121,7 @@ class TsReader : public Reader {
 
   void check_promises(std::size_t channels, std::size_t end) const {
     if (dimensions_ > 0 && channels != dimensions_) {
-      std::string reason = "the row has " + std::to_string(channels) + " dimensions, " +
+      std::string reason = "the row has " + bytes::counted(channels, "dimension") + ", " +
                            (header_.dimensions > 0 ? "the header promises " : "those before it ") +
                            std::to_string(dimensions_);
       if (channels == dimensions_ + 1 && !header_.labelled)
@@ -130,7 +131,7 @@ class TsReader : public Reader {
       fail_at(line_.data() + end, reason);
     }
     if (length_ > 0 && steps_ != length_) {
-      fail_at(line_.data(), "the series has " + std::to_string(steps_) + " values, " +
+      fail_at(line_.data(), "the series has " + bytes::counted(steps_, "value") + ", " +
                                 (header_.series_length > 0 ? "@seriesLength promises " : "those before it ") +
                                 std::to_string(length_) +
                                 "; where lengths differ, write @equalLength false and leave out @seriesLength");

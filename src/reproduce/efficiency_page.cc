@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 
+#include "bytes/count.h"
 #include "dba/bytes/atomic_write.h"
 #include "reproduce/efficiency.h"
 #include "reproduce/paper_efficiency.h"
@@ -172,9 +173,9 @@ std::string section(const EfficiencyResults& results) {
     machine += (machine.empty() ? "" : "; ") + name + " " + value;
   }
   std::string text =
-      "\n## " + results.device + ", " + results.dtype + ", " + std::to_string(results.batch) +
-      " sequences a batch\n\n" + std::to_string(results.layers) + " layers, d " + std::to_string(results.d) + ", " +
-      std::to_string(results.heads) + " heads, feed-forward width " + with_commas(results.d_ffn) + ". " + machine +
+      "\n## " + results.device + ", " + results.dtype + ", " + bytes::counted(results.batch, "sequence") +
+      " a batch\n\n" + bytes::counted(results.layers, "layer") + ", d " + std::to_string(results.d) + ", " +
+      bytes::counted(results.heads, "head") + ", feed-forward width " + with_commas(results.d_ffn) + ". " + machine +
       ". – has no figure, for the reason below; · has one, but its yardstick has none.\n" + other_builds(results);
   for (const std::string pass : {"training", "inference"}) {
     text += "\n### " + std::string(pass == "training" ? "Training" : "Inference") + "\n";

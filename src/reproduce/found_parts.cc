@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "bytes/count.h"
 #include "reproduce/shortened.h"
 
 namespace dba::reproduce {
@@ -36,7 +37,7 @@ void add_shortened(FoundParts& parts) {
     for (Section section : whole) {
       if (section.variant != shortened->of)
         continue;
-      const auto updates = std::to_string(shortened->updates) + " updates";
+      const auto updates = bytes::counted(shortened->updates, "update");
       section.variant = variant;
       section.heading = "Shortened to " + updates + ": " + section.heading;
       section.text = "Trials with " + updates +

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "bytes/count.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/bytes/errors.h"
 #include "dba/config/config_file.h"
@@ -94,7 +95,10 @@ class Runner {
       if (const int signal = run::StopSignals::received(); signal != 0 && outcome_.signal == 0) {
         outcome_.signal = signal;
         waiting_.clear();
-        screen_.line("stopping: " + std::to_string(running_.size()) + " runs finish their update and save");
+        screen_.line(
+            "stopping: " +
+            bytes::counted(running_.size(), "run finishes its update and saves", "runs finish their update and save") +
+            " (a second signal ends all at once)");
         for (const Running& running : running_)
           running.process.signal(signal);
       }
@@ -130,8 +134,9 @@ class Runner {
       }
     }
     if (!waiting.empty())
-      screen_.line(std::to_string(outcome_.finished) + " of " + std::to_string(runs_.size()) + " runs are there, " +
-                   std::to_string(waiting.size()) + " to make, " + std::to_string(options_.jobs) + " at a time");
+      screen_.line(std::to_string(outcome_.finished) + " of " +
+                   bytes::counted(runs_.size(), "run is there, ", "runs are there, ") + std::to_string(waiting.size()) +
+                   " to make, " + std::to_string(options_.jobs) + " at a time");
     return waiting;
   }
 
@@ -177,7 +182,7 @@ class Runner {
       screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
                    (other_settings ? " with the settings it began with" : "") +
                    (in_float32 ? " in float32, for bfloat16 needs a GPU" : "") +
-                   (group.size() > 1 ? ", then " + std::to_string(group.size() - 1) + " other seeds" : ""));
+                   (group.size() > 1 ? ", then " + bytes::counted(group.size() - 1, "other seed") : ""));
     } catch (const std::exception& error) {  // a bad configuration is no reason to leave the others
       for (const Run* run : group)
         fail(*run, error.what());

@@ -140,6 +140,9 @@ void Progress::update(std::int64_t done, double loss, double accuracy) {
   const double now = options_.clock();
   if (now - last_drawn_ < (terminal_ ? kSecondsBetweenDrawings : options_.seconds_between_lines))
     return;
+  // The line of the last update is that of finish().
+  if (!terminal_ && total_ > 0 && done_ >= total_)
+    return;
   measure(now);
   draw(now);
 }

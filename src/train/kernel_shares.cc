@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "bytes/count.h"
+
 namespace dba::train {
 namespace {
 
@@ -60,8 +62,8 @@ std::string kernel_table(const std::map<std::string, double>& seconds_of_kernel,
     parts[part_of_kernel(kernel)] += seconds;
     sum += seconds;
   }
-  std::string text = "time of the GPU's kernels in an update, over " + std::to_string(updates) +
-                     " updates and the evaluations between them";
+  std::string text = "time of the GPU's kernels in an update, over " + bytes::counted(updates, "update") +
+                     " and the evaluations between them";
   const auto add = [&](const std::string& name, double seconds) {
     char numbers[64];
     std::snprintf(numbers, sizeof numbers, "\n  %9.4f ms  %5.1f %%  ", 1e3 * seconds / static_cast<double>(updates),

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "dba/config/config_file.h"
 #include "dba/nn/classifier.h"
@@ -126,8 +127,9 @@ void check_size(const ModelPlan& plan, const TensorFile& file, const std::filesy
   claimed += m.position == "learned" ? static_cast<double>(plan.longest) * d : 0.0;
   claimed += m.head == "mlp" ? static_cast<double>(m.head_hidden) * d : 0.0;
   if (claimed > held) {
-    throw bytes::FormatError(path.string() + ": its configuration claims " + std::to_string(claimed) +
-                             " numbers or more, its tensors hold " + std::to_string(held));
+    char numbers[96];
+    std::snprintf(numbers, sizeof numbers, "%.0f numbers or more, its tensors hold %.0f", claimed, held);
+    throw bytes::FormatError(path.string() + ": its configuration claims " + numbers);
   }
 }
 
@@ -200,8 +202,8 @@ void Model::take_weights(const std::filesystem::path& path, bool new_head) {
   const auto other = plan_of(file, file_path);
   TORCH_CHECK(other.encoding.kind == plan_.encoding.kind && other.encoding.channels == plan_.encoding.channels,
               "dba::Model: train.init_from ", file_path.string(), " was trained on ",
-              data::name_of(other.encoding.kind), " with ", other.encoding.channels, " channels, this data is ",
-              data::name_of(plan_.encoding.kind), " with ", plan_.encoding.channels);
+              data::name_of(other.encoding.kind), " with ", bytes::counted(other.encoding.channels, "channel"),
+              ", this data is ", data::name_of(plan_.encoding.kind), " with ", plan_.encoding.channels);
   TORCH_CHECK(new_head || other.encoding.labels == plan_.encoding.labels, "dba::Model: train.init_from ",
               file_path.string(), " has other classes than this data; set train.new_head to true to learn a new head");
   const torch::NoGradGuard no_grad;

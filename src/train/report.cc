@@ -7,6 +7,28 @@
 
 namespace dba::train {
 
+RunSummary summarise(const config::TrainConfig& config, const Sets& sets, at::Device device, const Position& position) {
+  RunSummary summary;
+  summary.config = &config;
+  summary.device = device;
+  summary.updates = position.update;
+  summary.best_update = position.best_update;
+  summary.waited = position.waited;
+  summary.evaluating = position.evaluating;
+  summary.saving = position.saving;
+  summary.repeated = position.repeated;
+  summary.train_examples = sets.train_examples.size();
+  summary.chosen_on = sets.chosen_on;
+  summary.training_statistics = sets.train.statistics();
+  if (sets.validation) {
+    summary.validation_statistics = sets.validation->statistics();
+  }
+  if (sets.test) {
+    summary.test_statistics = sets.test->statistics();
+  }
+  return summary;
+}
+
 std::string report_json(const RunSummary& summary, const Model& best) {
   const auto& config = *summary.config;
   const auto share = [&](double seconds) { return summary.seconds > 0 ? seconds / summary.seconds : 0.0; };

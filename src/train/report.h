@@ -6,6 +6,8 @@
 
 #include "dba/train/metrics.h"
 #include "dba/train/model.h"
+#include "train/sets.h"
+#include "train/training_state.h"
 
 namespace dba::train {
 
@@ -33,6 +35,9 @@ struct RunSummary {
   /// those that the same run allows.
   nlohmann::ordered_json protocols;
 };
+
+/// What configuration, data and the end of training say; the rest is for the caller to set.
+RunSummary summarise(const config::TrainConfig& config, const Sets& sets, at::Device device, const Position& position);
 
 /// report.json
 std::string report_json(const RunSummary& summary, const Model& best);

@@ -3,9 +3,12 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "bytes/count.h"
+#include "data/label_remarks.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/bytes/errors.h"
 #include "dba/bytes/mapped_file.h"
+#include "dba/data/data_path.h"
 #include "dba/data/formats.h"
 #include "dba/data/split.h"
 #include "dba/train/evaluate.h"
@@ -62,18 +65,33 @@ Inherited inherit(const config::TrainConfig& config, const std::filesystem::path
   return {plan.encoding.tokeniser, plan.longest};
 }
 
+/// A wrong path is told before a large training file is read.
+void check_paths(const config::DataConfig& data) {
+  for (const auto& [key, path] :
+       {std::pair("train", data.train), {"validation", data.validation}, {"test", data.test}}) {
+    std::error_code unknown;
+    if (!path.empty() && !std::filesystem::exists(data::DataPath::parse(path).path, unknown) && !unknown) {
+      throw std::invalid_argument(std::string("data.") + key + ": there is no " + path +
+                                  "; name a file or folder that is there (--set data." + key + "=…)");
+    }
+  }
+}
+
 std::string description(const std::string& name, const std::string& file, const data::CacheOutcome& outcome) {
   const auto& statistics = outcome.set.statistics();
-  auto text = name + ": " + std::to_string(outcome.set.size()) + " examples of " + file + ", longest " +
-              std::to_string(statistics.longest);
+  auto text = name + ": " + bytes::counted(outcome.set.size(), "example") + " of " + file + ", ";
+  if (name == "training") {
+    text += bytes::counted(outcome.set.encoding().labels.size(), "class", "classes") + ", ";
+  }
+  text += "longest " + std::to_string(statistics.longest);
   if (statistics.cut > 0) {
     text += ", " + std::to_string(statistics.cut) + " cut";
   }
   if (statistics.repairs.missing_values > 0) {
-    text += ", " + std::to_string(statistics.repairs.missing_values) + " missing values interpolated";
+    text += ", " + bytes::counted(statistics.repairs.missing_values, "missing value") + " interpolated";
   }
   if (statistics.repairs.empty_channels > 0) {
-    text += ", " + std::to_string(statistics.repairs.empty_channels) + " channels without any value set to 0";
+    text += ", " + bytes::counted(statistics.repairs.empty_channels, "channel") + " without any value set to 0";
   }
   return outcome.built ? text + " (read anew: " + outcome.reason + ")" : text;
 }
@@ -98,6 +116,7 @@ std::vector<float> balanced_class_weights(const Sets& sets) {
 Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& folder, bool resume,
                const std::function<void(const std::string&)>& say) {
   const auto& data = config.data;
+  check_paths(data);
   const auto cache = data.cache.empty() ? folder / "cache" : std::filesystem::path(data.cache);
   std::filesystem::create_directories(cache);
   data::CacheSource source;
@@ -105,7 +124,7 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   source.reader = reader_options(data);
   source.tokeniser = tokeniser_options(data);
   if (!data.test.empty() && !data::is_cache(data.test)) {
-    data::make_reader(data.test, source.reader);  // a wrong path is told before a large training file is read
+    data::make_reader(data.test, source.reader);  // what is wrong with its header is told as early
   }
   std::optional<Inherited> inherited;
   if (!config.train.init_from.empty()) {
@@ -123,10 +142,18 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   }
   auto training = data::open_or_build(source, cache / "train.cache");
   say(description("training", data.train, training));
+  data::Classes classes;
+  const auto counts = training.set.class_counts();
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    classes[training.set.encoding().labels.name(i)] = static_cast<std::uint64_t>(counts[i]);
+  }
+  if (const auto doubt = data::written_in_two_ways(classes); !doubt.empty()) {
+    say("warning: the training file has " + doubt);
+  }
   if (const auto constant = training.set.channel_statistics().constant(); !constant.empty()) {
-    say("training: " + std::to_string(constant.size()) + " of " + std::to_string(training.set.encoding().channels) +
-        " channels are constant, the first of them channel " + std::to_string(constant.front()) +
-        "; they tell nothing");
+    say("training: " + std::to_string(constant.size()) + " of " +
+        bytes::counted(training.set.encoding().channels, "channel") + " constant, the first of them channel " +
+        std::to_string(constant.front()) + "; what is constant tells nothing");
   }
 
   ModelPlan plan;
@@ -170,7 +197,7 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
     sets.train_examples = std::move(split.kept);
     sets.validation_examples = std::move(split.held_out);
     sets.chosen_on = "a part held out of the training file";
-    say("validation: " + std::to_string(sets.validation_examples.size()) + " examples held out of the training file");
+    say("validation: " + bytes::counted(sets.validation_examples.size(), "example") + " held out of the training file");
   }
   if (published) {
     say("protocol as_published: the model is chosen on the test file");

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bytes/count.h"
 #include "dba/bytes/errors.h"
 #include "dba/nn/serialize.h"
 
@@ -128,7 +129,7 @@ void load_checkpoint(const run::Checkpoint& checkpoint, const TrainingState& sta
     state.optimiser.set_updates(metadata.at("optimiser_updates").get<std::int64_t>());
     const auto threads = metadata.at("threads").get<int>();
     if (threads != at::get_num_threads()) {
-      warn("the checkpoint was written with " + std::to_string(threads) + " threads, this run has " +
+      warn("the checkpoint was written with " + bytes::counted(threads, "thread") + ", this run has " +
            std::to_string(at::get_num_threads()) +
            ": sums round differently, so the result will not be the same bit by bit (set threads=" +
            std::to_string(threads) + ")");

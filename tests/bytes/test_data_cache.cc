@@ -163,7 +163,7 @@ TEST(Cache, TokensComeBack) {
   source.tokeniser.max_length = 3;
   const CacheOutcome outcome = open_or_build(source, folder / "cache");
   EXPECT_TRUE(outcome.built);
-  EXPECT_EQ(outcome.reason, "there was none");
+  EXPECT_EQ(outcome.reason, "there was no cache");
   const CachedSet& set = outcome.set;
   ASSERT_EQ(set.size(), 3u);
   EXPECT_THAT(set.example(0).first, ElementsAre(4, 3, 5));

@@ -129,7 +129,7 @@ TEST(DataCheck, AFolderOfDataSetsNamesTheFirstOfThem) {
   write(folder / "Gestures" / "Gestures_TRAIN.ts", "@classLabel true a\n@data\n1,2:a\n");
   EXPECT_THAT(describe_folder(folder.path()).remarks,
               ElementsAre(HasSubstr("dba data check " + (folder / "Gestures").string())));
-  EXPECT_THAT(describe_folder(folder / "Gestures").to_text(), HasSubstr("ts, train part: 1 records"));
+  EXPECT_THAT(describe_folder(folder / "Gestures").to_text(), HasSubstr("ts, train part: 1 record"));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "dba/bytes/errors.h"
-#include "dba/data/describe.h"
 #include "dba/data/json_text.h"
 #include "dba/data/tokeniser.h"
 #include "read_text.h"
@@ -21,7 +20,6 @@ using bytes::ScratchFolder;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::ThrowsMessage;
 
 TEST(Jsonl, EveryContentIsRead) {
@@ -113,10 +111,10 @@ TEST(Jsonl, ErrorsNameFileAndLine) {
   expect_refused("jsonl", R"({"tokens":[1.0],"label":0})", "a token must be an integer");
   expect_refused("jsonl", R"({"tokens":["a b"],"label":0})", "the token \"a b\" is empty or contains white space");
   expect_refused("jsonl", R"({"pixels":[256],"label":0})", "a pixel must be an integer from 0 to 255, not \"256\"");
-  expect_refused("jsonl", R"({"pixels":[[1,2],[3]],"label":0})", "a row of 1 pixels after one of 2");
+  expect_refused("jsonl", R"({"pixels":[[1,2],[3]],"label":0})", "a row of 1 pixel after one of 2");
   expect_refused("jsonl", R"({"series":[],"label":0})", "the series has no time steps");
   expect_refused("jsonl", R"({"series":[[1,2],[3]],"label":0})",
-                 "time step 1 of the series has 1 channels, the first 2");
+                 "time step 1 of the series has 1 channel, the first 2");
   expect_refused("jsonl", R"({"series":[1e39],"label":0})", "too large for a 32-bit float");
   expect_refused("jsonl", R"({"series":[1e999],"label":0})", "is too large");
   expect_refused("jsonl", R"({"series":[Infinity],"label":0})", "expected a number");
@@ -229,13 +227,21 @@ TEST(Csv, ErrorsNameFileAndLine) {
       "file:1: the header has no column \"text\", nor both \"text1\" and \"text2\"; the columns are \"body\", "
       "\"label\"");
   expect_refused("csv", "text,y\nx,0\n", "file:1: the header has no column \"label\"; the columns are \"text\", \"y\"");
+  expect_refused("csv", "body,label\nx,0\n",
+                 "rename the one that holds the text, or name it (data.text_column, or --text");
+  expect_refused("csv", "text,y\nx,0\n",
+                 "rename the one that holds the label, or name it (data.label_column, or --label");
+  expect_refused("csv", "text;label\nx;0\n", "separate the fields by commas, not by semicolons");
+  expect_refused("csv", "text\tlabel\nx\t0\n", "fields separated by tabs are of the format tsv");
+  expect_refused("csv", std::string(100, '\0'), "file:1: has bytes of 0 where the names of the columns should be");
   expect_refused("csv", "text,label,text\nx,0,y\n", "the header has the column \"text\" twice");
-  expect_refused("csv", "text,label\n\"a\nb\",0\nx\n", "file:4: has 1 fields, the header 2");
+  expect_refused("csv", "text,label\n\"a\nb\",0\nx\n", "file:4: has 1 field, the header 2");
   expect_refused("csv", "text,label\nx,0,1\n", "file:2: has 3 fields, the header 2");
   expect_refused("csv", "text,label\nx,0,1\n", "a field that holds a comma or a line end stands in double quotes");
   expect_refused("listops", "Source\tTarget\n[MAX 1 2 ]\t2\tc\td\n",
                  "file:2: has 4 fields, the header 2; a tab or a line end inside a field must become a space");
-  expect_refused("csv", "text,label\na,0\n\"x,0\ny,1\n", "file:3: the quote that opens here is never closed");
+  expect_refused("csv", "text,label\na,0\n\"x,0\ny,1\n",
+                 "file:3: the quote that opens here is never closed; the file is cut short, or ");
   expect_refused("csv", "text,label\n\"x\"y,0\n", "file:2: after the closing quote of field 1 comes \"y,0\"");
   expect_refused("csv", "text,label\nx,\n", "file:2: has no label");
   ReaderOptions options;
@@ -251,7 +257,8 @@ TEST(ListOps, ParenthesesAreDroppedAndTheBracketStandsAlone) {
   EXPECT_EQ(examples[0].text, "[MAX 2 [SM 3 4 ] ]");
   EXPECT_EQ(examples[0].label, "7");
   EXPECT_EQ(examples[1].text, "[MIN 1 2 ]");
-  expect_refused("listops", "text\tlabel\nx\t0\n", "no column \"Source\"");
+  expect_refused("listops", "text\tlabel\nx\t0\n",
+                 "no column \"Source\"; the columns are \"text\", \"label\"; the format has \"Source\" and \"Target\"");
 }
 
 TEST(Formats, AreToldByExtensionAndHeader) {
@@ -286,53 +293,6 @@ TEST(Formats, StandardInputIsJsonl) {
   ::close(ends[0]);
   ASSERT_EQ(examples.size(), 1u);
   EXPECT_EQ(examples[0].text, "from a pipe");
-}
-
-TEST(Describe, FolderWithErrorsAndUnknownLabels) {
-  const ScratchFolder folder;
-  std::ofstream(folder / "train.jsonl") << "{\"text\":\"a b\",\"label\":\"x\"}\n{\"text\":\"abcdef\",\"label\":\"y\"}\n"
-                                        << "{bad\n{bad\n{bad\n{\"text\":\"\"}\n";
-  std::ofstream(folder / "my_test.csv") << "text,label\nq,z\n";
-  std::ofstream(folder / "README.md") << "notes";
-  const Description description = describe_folder(folder.path(), {}, 2);
-  ASSERT_EQ(description.files.size(), 3u);
-  EXPECT_EQ(description.files[0].format, "");
-  EXPECT_EQ(description.files[1].part, "test");
-  const FileDescription& train = description.files[2];
-  EXPECT_EQ(train.part, "train");
-  EXPECT_EQ(train.format, "jsonl");
-  EXPECT_EQ(train.records, 3u);
-  EXPECT_EQ(train.unlabelled, 1u);
-  EXPECT_EQ(train.classes, (std::map<std::string, std::uint64_t>{{"x", 1}, {"y", 1}}));
-  EXPECT_EQ(train.error_count, 3u);
-  EXPECT_EQ(train.errors.size(), 2u);
-  ASSERT_EQ(train.lengths.size(), 2u);
-  EXPECT_EQ(train.lengths[0].longest, 6u);
-  EXPECT_EQ(train.lengths[0].shortest, 0u);
-  EXPECT_DOUBLE_EQ(train.lengths[0].mean, 3.0);
-  EXPECT_EQ(train.lengths[1].longest, 2u);
-  EXPECT_THAT(description.missing, ElementsAre(HasSubstr("a validation part")));
-  EXPECT_THAT(description.remarks, ElementsAre(HasSubstr("my_test.csv has the label \"z\"")));
-  EXPECT_FALSE(description.sound());
-  EXPECT_THAT(description.to_text(),
-              AllOf(HasSubstr("errors: 3"), HasSubstr("… and 1 more"), HasSubstr("train.jsonl:3: ")));
-  const auto json = nlohmann::json::parse(description.to_json());
-  EXPECT_EQ(json["files"][2]["classes"]["x"], 1);
-  EXPECT_EQ(json["sound"], false);
-}
-
-TEST(Describe, SingleFileAndOneClassOnly) {
-  const ScratchFolder folder;
-  std::ofstream(folder / "a.jsonl") << "{\"series\":[[1,2],[3,null]],\"label\":\"\xff\"}\n";
-  const Description one = describe_folder(folder / "a.jsonl");
-  EXPECT_EQ(one.files[0].channels, 2u);
-  EXPECT_EQ(one.files[0].repairs.missing_values, 1u);
-  EXPECT_THAT(one.missing, IsEmpty());
-  EXPECT_THAT(one.remarks, ElementsAre(HasSubstr("one class only")));
-  EXPECT_NO_THROW(nlohmann::json::parse(one.to_json()));
-  EXPECT_THROW(describe_folder(folder / "missing"), bytes::FileError);
-  std::ofstream(folder / "a.jsonl") << "{\"text\":\"a\",\"label\":0}\n{\"text\":\"b\",\"label\":1}\n";
-  EXPECT_TRUE(describe_folder(folder / "a.jsonl").sound());
 }
 
 }  // namespace

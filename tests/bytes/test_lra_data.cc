@@ -58,5 +58,17 @@ TEST(Lra, TasksAreFoundInTheirLayouts) {
   EXPECT_THAT(report.to_json(), HasSubstr("\"published\": 160000"));
 }
 
+TEST(Lra, ReviewsMayBeTables) {
+  const ScratchFolder folder;
+  make_folder(folder / "imdb");
+  for (const char* const part : {"imdb/train.csv", "imdb/test.csv"})
+    write(folder / part, "review,sentiment\n\"good, <br />\nand \"\"long\"\"\",positive\nbad,negative\n");
+  ASSERT_TRUE(holds_lra(folder.path()));
+  const LraReport report = check_lra(folder.path());
+  EXPECT_TRUE(report.sound());
+  EXPECT_THAT(report.to_text(), AllOf(HasSubstr("2 examples, published: 25000; 1 of \"negative\", 1 of \"positive\""),
+                                      HasSubstr("imdb/test.csv, csv\n")));
+}
+
 }  // namespace
 }  // namespace dba::data

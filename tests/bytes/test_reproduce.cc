@@ -121,6 +121,11 @@ TEST(ReproduceRuns, UnknownNamesAreToldWithTheNearestOne) {
         select_runs(uea(), {{"JapaneseVowel"}, {}, {}, {}});
       },
       ThrowsMessage<std::invalid_argument>(HasSubstr("did you mean JapaneseVowels?")));
+  EXPECT_THAT(
+      [] {
+        select_runs(uea(), {{}, {"dba"}, {}, {}});
+      },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("did you mean dba_paper?")));
 }
 
 TEST(ReproduceRuns, OfUeaHaveConfigurationsThatMakeSense) {

@@ -145,6 +145,23 @@ TEST(Progress, WithoutATerminalItWritesPlainLinesNowAndThen) {
   EXPECT_EQ(lines.back(), "");
 }
 
+TEST(Progress, WithoutATerminalTheLastLineComesOnce) {
+  for (const double seconds : {0.0, 100.0}) {  // between the updates: a line is due at the first, or at both
+    Clock clock;
+    const Listener listener;
+    {
+      Progress progress(0, 2, {.descriptor = listener.descriptor(), .clock = clock.function()});
+      clock.now += seconds;
+      progress.update(1);
+      clock.now += seconds;
+      progress.update(2);
+      clock.now += 5;
+    }
+    EXPECT_THAT(on_screen(listener.heard()),
+                ElementsAre(StartsWith("1/2 (50%)"), AllOf(StartsWith("2/2 (100%)"), EndsWith(" in all")), ""));
+  }
+}
+
 TEST(Progress, OnATerminalItRedrawsOneLineAtMostTenTimesASecond) {
   Clock clock;
   const Listener listener;

@@ -90,12 +90,12 @@ TEST(Ts, RowsWithoutALabelAreReadWhereNoneIsNeeded) {
   const std::string digits = "@dimensions 2\n@classLabel true 1 2\n@data\n";
   EXPECT_EQ(read_ts(digits + "5,6:7,8:1\n")[0].label, "1");
   EXPECT_THAT(read_ts(digits + "5:1\n", LabelUse::optional)[0].values, ElementsAre(5, 1));
-  expect_refused("ts", digits + "5,6:1\n", "file:4: column 4: the row has 1 dimensions, the header promises 2");
+  expect_refused("ts", digits + "5,6:1\n", "file:4: column 4: the row has 1 dimension, the header promises 2");
 }
 
 TEST(Ts, RowsAgainstTheHeaderAreRefusedWithLineAndColumn) {
   expect_refused("ts", kHeader + "1,2,3:4,5,6:up\n1,2,3:up\n",
-                 "file:11: column 6: the row has 1 dimensions, the header promises 2");
+                 "file:11: column 6: the row has 1 dimension, the header promises 2");
   expect_refused("ts", kHeader + "1,2,3:4,5,6:7,8,9:up\n",
                  "file:10: column 18: the row has 3 dimensions, the header promises 2");
   expect_refused("ts", kHeader + "1,2,3:4,5:up\n", "file:10: column 7: dimension 2 has 2 values, the first 3");

@@ -177,6 +177,40 @@ def test_evaluate_and_predict_agree(whole, listops, tmp_path):
     assert max(answer["probabilities"], key=answer["probabilities"].get) == answer["label"]
 
 
+def test_predictions_stand_in_a_file_when_all_are_made(whole, listops, tmp_path):
+    good = (listops / "basic_test.tsv").read_text()
+    bad = tmp_path / "bad.tsv"
+    bad.write_text(good + "[MAX 1 2 ]\t2\ttoo\tmany\n")
+    lines = len(good.splitlines())
+    answers = tmp_path / "answers.csv"
+    result = dba("predict", whole, "--input", bad, "--output", answers, check=False)
+    assert result.returncode == 1 and f"bad.tsv:{lines + 1}: has 4 fields" in result.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["bad.tsv"]
+    dba("predict", whole, "--input", listops / "basic_test.tsv", "--output", answers)
+    before = answers.read_bytes()
+    assert before.count(b"\n") == lines
+    assert dba("predict", whole, "--input", bad, "--output", answers, check=False).returncode == 1
+    assert answers.read_bytes() == before
+    result = dba("predict", whole, "--input", bad, "--output", tmp_path / "none" / "x.csv", check=False)
+    assert result.returncode == 2 and f"there is no folder {tmp_path / 'none'}" in result.stderr
+    # Standard output, devices and pipes get every batch when it is ready.
+    for output in "-", "/dev/stdout":
+        result = dba("predict", whole, "--input", bad, "--output", output, check=False)
+        assert result.returncode == 1 and 0 < result.stdout.count("\n") < lines
+
+    process = subprocess.Popen([DBA, "predict", whole, "--output", tmp_path / "more.jsonl"], text=True,
+                               stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(json.dumps({"text": "[MAX 2 9 1 ]"}) + "\n")
+    process.stdin.flush()
+    deadline = time.time() + 60
+    while len(list(tmp_path.iterdir())) == 2 and time.time() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "more.jsonl was not written" in errors
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["answers.csv", "bad.tsv"]
+
+
 def test_fine_tuning_takes_weights_and_may_learn_a_new_head(whole, listops, tmp_path):
     dba(*train_arguments(listops, tmp_path / "same", "train.updates=1", "optimiser.name=sgd", "optimiser.lr=1e-30",
                          ), "--init-from", whole, "--quiet")
@@ -392,6 +426,31 @@ def test_unseen_label_and_unknown_keys_are_answered_with_a_sentence(listops, tmp
     assert result.returncode == 1 and "config.yaml:3" in result.stderr and "heads" in result.stderr
 
 
+def test_reviews_as_tables_train_and_doubtful_labels_are_told(tmp_path):
+    def table(name, header, labels):
+        with (tmp_path / name).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows([f'A "{word}" film,<br /><br />\n{word} in line {i}', labels[i % len(labels)]]
+                             for i, word in enumerate(["dull", "grand"] * 10))
+        return tmp_path / name
+
+    settled = [s for s in SMALL if not s.startswith("data.")] + ["train.updates=2", "data.tokeniser=byte"]
+    train = table("train.csv", ["review", "sentiment"], ["negative", "positive"])
+    test = table("test.csv", ["review", "sentiment"], ["negative", "positive"])
+    run = tmp_path / "run"
+    result = dba("train", "--run", run, *settings(*settled, f"data.train={train}", f"data.test={test}"))
+    assert "20 examples of" in result.stderr and "2 classes" in result.stderr and "warning" not in result.stderr
+    assert json.loads((run / "report.json").read_text())["classes"] == ["negative", "positive"]
+    answers = dba("predict", run, "--input", table("new.csv", ["text", "stars"], ["?"])).stdout
+    assert answers.count("\n") == 20
+    numbered = dba("evaluate", run, "--data", table("numbered.csv", ["text", "label"], [0, 1]), check=False)
+    assert numbered.returncode == 1 and 'numbered.csv:2: the label "0"' in numbered.stderr
+    mixed = table("mixed.csv", ["text", "label"], ["negative", "positive", "Positive"])
+    result = dba("train", "--run", tmp_path / "other", *settings(*settled, f"data.train={mixed}"))
+    assert 'warning: the training file has the labels "Positive" (6) and "positive" (7)' in result.stderr
+
+
 def test_evaluate_reads_other_formats_and_bad_test_files_are_found_early(whole, listops, tmp_path):
     rows = [line.split("\t") for line in (listops / "basic_test.tsv").read_text().splitlines()[1:]]
     strip = str.maketrans("", "", "()")
@@ -400,7 +459,7 @@ def test_evaluate_reads_other_formats_and_bad_test_files_are_found_early(whole, 
     other = json.loads(dba("evaluate", whole, "--data", data, "--json").stdout)
     assert other["model"]["accuracy"] == json.loads(dba("evaluate", whole, "--json").stdout)["model"]["accuracy"]
     result = dba(*train_arguments(listops, tmp_path / "run", "train.updates=1", "data.test=nowhere.tsv"), check=False)
-    assert result.returncode == 1 and "nowhere.tsv" in result.stderr
+    assert result.returncode == 1 and "data.test: there is no nowhere.tsv" in result.stderr
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

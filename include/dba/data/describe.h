@@ -27,6 +27,8 @@ struct FileDescription {
   std::string content;
   std::uint64_t records = 0;
   std::uint64_t unlabelled = 0;
+  std::uint64_t not_utf8 = 0;                  ///< texts, whose bytes are taken as they are
+  std::string first_not_utf8;                  ///< file and line of the first of them
   std::size_t channels = 0;                    ///< of series
   std::vector<std::size_t> constant_channels;  ///< with one value everywhere, from 1
   std::map<std::string, std::uint64_t> classes;
@@ -40,9 +42,10 @@ struct FileDescription {
 
 struct Description {
   std::filesystem::path path;
-  std::vector<FileDescription> files;  ///< in the order of their names
-  std::vector<std::string> missing;    ///< what a complete set would have besides
-  std::vector<std::string> remarks;    ///< labels that the training part lacks, one class only, sets in folders
+  std::vector<FileDescription> files;      ///< in the order of their names
+  std::vector<std::string> missing;        ///< what a complete set would have besides
+  std::vector<std::string> remarks;        ///< doubts about labels, sets in folders
+  std::string nothing = "holds no files";  ///< what is said of a path without any
 
   /// No file has errors, there is a training part or a single file, and no remark was necessary.
   bool sound() const;

@@ -9,4 +9,6 @@ namespace dba::data {
 /// the convention of Python's `surrogateescape`, which the readers of this library undo.
 std::string json_quoted(std::string_view bytes);
 
+bool is_utf8(std::string_view bytes);
+
 }  // namespace dba::data
