@@ -38,7 +38,8 @@ TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
     }
     return "";
   };
-  EXPECT_THAT(message_of([] { parse_method("shortformer"); }), HasSubstr("\"shortformer\"; choose from"));
+  EXPECT_THAT(message_of([] { parse_method("perfomer"); }),
+              HasSubstr("\"perfomer\"; the nearest known one is \"performer\"; choose from"));
   EXPECT_THAT(message_of([] { parse_method(""); }), HasSubstr("softmax"));
   EXPECT_THAT(message_of([] { parse_method("dba:flash"); }), HasSubstr("released"));
   EXPECT_THAT(message_of([] { parse_method("softmax:released"); }), HasSubstr("cudnn"));

@@ -8,6 +8,7 @@
 
 #include "bench/split_methods.h"
 #include "bytes/quote.h"
+#include "config/keys.h"
 #include "dba/nn/make_attention.h"
 #include "dba/zoo.h"
 
@@ -118,7 +119,9 @@ Method parse_method(const std::string& name) {
   const auto parts = parts_of(has_options ? name.substr(0, open) + name.substr(close + 1) : name);
   const auto known = attention_methods();
   if (parts.empty() || std::find(known.begin(), known.end(), parts[0]) == known.end()) {
-    throw std::invalid_argument("unknown method " + bytes::double_quoted(name) + "; choose from " + listed(known) +
+    throw std::invalid_argument("unknown method " + bytes::double_quoted(name) + "; the nearest known one is " +
+                                bytes::double_quoted(config::nearest_of(parts.empty() ? name : parts[0], known)) +
+                                "; choose from " + listed(known) +
                                 ", with options in brackets and variants behind colons, as in local(block=32), "
                                 "dba:released or softmax:flash");
   }

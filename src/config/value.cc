@@ -143,12 +143,23 @@ bool take(TrainConfig& config, const Text& text, const Value& value) {
   return true;
 }
 
+/// The name that was meant, perhaps, where many are to choose from.
+std::string nearest_choice(const Key& key, const Value& value) {
+  constexpr std::size_t kMany = 5;
+  const auto* choice = std::get_if<Choice>(&key.kind);
+  if (choice == nullptr || choice->names.size() < kMany || value.shape != Value::Shape::scalar)
+    return "";
+  const std::vector<std::string> known(choice->names.begin(), choice->names.end());
+  return "; the nearest known one is " + bytes::double_quoted(nearest_of(value.items.front(), known));
+}
+
 }  // namespace
 
 std::optional<std::string> assign(TrainConfig& config, const Key& key, const Value& value) {
   if (std::visit([&](const auto& kind) { return take(config, kind, value); }, key.kind))
     return std::nullopt;
-  return std::string(key.name) + ": expected " + expectation(key) + "; got " + what_came(value);
+  return std::string(key.name) + ": expected " + expectation(key) + "; got " + what_came(value) +
+         nearest_choice(key, value);
 }
 
 std::string expectation(const Key& key) {

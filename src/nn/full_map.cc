@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "nn/padded.h"
+#include "nn/transient_map.h"
 
 namespace dba {
 namespace {
@@ -27,8 +28,14 @@ Tensor join_heads(const Tensor& rows) {
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t heads, double dropout,
               const std::optional<Tensor>& mask = {}) {
-  return join_heads(at::scaled_dot_product_attention(split_heads(q, heads), split_heads(k, heads),
-                                                     split_heads(v, heads), mask, dropout));
+  const auto queries = split_heads(q, heads), keys = split_heads(k, heads), values = split_heads(v, heads);
+  if (dropout > 0 && queries.is_cpu()) {  // PyTorch would keep the map, n × n
+    const auto hidden = mask ? mask->unsqueeze(2) : Tensor();
+    return join_heads(
+        transient_map_attention(queries.unsqueeze(2), {{keys.unsqueeze(2), values.unsqueeze(2), hidden}}, dropout)
+            .squeeze(2));
+  }
+  return join_heads(at::scaled_dot_product_attention(queries, keys, values, mask, dropout));
 }
 
 /// Whether padding costs less than a round of calls for every sequence: where they are short and of about one length.

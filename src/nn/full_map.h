@@ -8,7 +8,8 @@
 
 namespace dba {
 
-/// Softmax attention of every token of a sequence to every other, on scaled_dot_product_attention.
+/// Softmax attention of every token of a sequence to every other, on scaled_dot_product_attention; with dropout on the
+/// CPU, where that would keep the map, on a transient one.
 /// q, k (N, H·e), v (N, d) as rows; returns (N, d), zero in rows of nobody. Scale 1/√e.
 ///
 /// A plain batch goes through in one call; on the CPU other batches go sequence by sequence; on a GPU packed half

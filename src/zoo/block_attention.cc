@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace dba::zoo {
 namespace {
@@ -14,26 +13,27 @@ using at::Tensor;
 
 /// Batches and heads of PyTorch's fused attention on a GPU each stand in one axis of a grid.
 constexpr int64_t kMostFused = 65535;
-/// Keys of the memory-efficient kernel: rows of its mask begin at multiples of 16 bytes, of whatever type.
-constexpr int64_t kKeysTogether = 8;
+/// Rows of the memory-efficient kernel's mask begin at multiples of so many entries: 16 bytes in 16 bits.
+constexpr int64_t kEntriesTogether = 8;
 /// PyTorch's kernel for the CPU is faster than a map in 16 bits for so many queries and columns of a head only.
 constexpr int64_t kFewestBrief = 256, kWidestBrief = 16;
 
-bool fits(const Tensor& queries) {
-  return queries.is_cpu() || queries.size(0) * queries.size(2) <= kMostFused;
+/// Whether a fused kernel takes so many blocks, and keeps no map: on the CPU dropout makes it do so.
+bool fits(const Tensor& queries, double dropout) {
+  return queries.is_cpu() ? dropout == 0 : queries.size(0) * queries.size(2) <= kMostFused;
 }
 
 bool is_masked(const Seen& part) {
   return part.mask.defined();
 }
 
-/// Whether a fused kernel takes queries (B, H, blocks, size, w) with a mask, and is not slower than a map in memory.
-bool takes_masks(const Tensor& queries, double dropout) {
+/// Whether a fused kernel takes queries (B, H, blocks, size, w) with a mask, and is not slower than a transient map.
+bool takes_masks(const Tensor& queries) {
   const auto type = queries.scalar_type();
   const bool brief = type == at::kHalf || type == at::kBFloat16;
   if (queries.is_cpu()) {
     const bool small = queries.size(3) >= kFewestBrief && queries.size(4) <= kWidestBrief;
-    return dropout == 0 && (type == at::kFloat || (brief && small));
+    return type == at::kFloat || (brief && small);
   }
   return queries.is_cuda() && (brief || type == at::kFloat) && queries.size(4) % (brief ? 8 : 4) == 0;
 }
@@ -43,7 +43,10 @@ bool takes_masks(const Tensor& queries, double dropout) {
 /// their rounding were large, an infinite weight would meet the zero gradient of that row.
 Tensor added(const Tensor& mask, at::ScalarType type) {
   const double low = type == at::kHalf ? low_score(type) / 2 : -1e6;
-  return torch::zeros(mask.sizes(), mask.options().dtype(type)).masked_fill_(mask.logical_not(), low);
+  const auto keys = mask.size(-1);
+  auto sizes = mask.sizes().vec();
+  sizes.back() += mask.is_cuda() ? (kEntriesTogether - keys % kEntriesTogether) % kEntriesTogether : 0;
+  return torch::zeros(sizes, mask.options().dtype(type)).narrow(-1, 0, keys).masked_fill_(mask.logical_not(), low);
 }
 
 /// Fused attention of queries (B, H, g, w) to keys and values (B, H, m, w); a mask spreads to (B, H, g, m). On a GPU
@@ -60,14 +63,6 @@ Tensor fused(const Tensor& queries, const Tensor& keys, const Tensor& values, co
   const auto spread = bias.expand({queries.size(0), queries.size(1), queries.size(2), keys.size(2)});
   return std::get<0>(
       at::_scaled_dot_product_efficient_attention(queries, keys, values, spread, at::GradMode::is_enabled(), dropout));
-}
-
-/// Zero keys, zero values and a mask that hides them, as many as a kernel of the GPU wants beside `keys`.
-Seen filling(const Tensor& queries, int64_t keys) {
-  const auto missing = queries.is_cuda() ? (kKeysTogether - keys % kKeysTogether) % kKeysTogether : 0;
-  const auto zeros =
-      queries.new_zeros({1, 1, 1, missing, queries.size(4)}).expand({queries.size(0), queries.size(1), 1, -1, -1});
-  return {zeros, zeros, torch::zeros({1, 1, 1, 1, missing}, queries.options().dtype(at::kBool))};
 }
 
 /// All that is seen as one part: shared keys and values once for every block, blocks before heads in memory.
@@ -106,17 +101,8 @@ Seen joined(const std::vector<Seen>& seen, int64_t blocks) {
 /// Blocks as a batch of fused attention: (B·blocks, H, …), which is a view of blocks that lie in a plain batch. A mask
 /// of single queries that all sequences share would be copied for every sequence there: it stands in (B, blocks·H, …),
 /// copied for every head.
-Tensor fused_blocks(const Tensor& queries, std::vector<Seen> seen, double dropout) {
+Tensor fused_blocks(const Tensor& queries, const std::vector<Seen>& seen, double dropout) {
   const auto batch = queries.size(0), heads = queries.size(1), count = queries.size(2);
-  if (std::any_of(seen.begin(), seen.end(), is_masked)) {
-    int64_t keys = 0;
-    for (const auto& part : seen) {
-      keys += part.keys.size(3);
-    }
-    if (auto more = filling(queries, keys); more.keys.size(3) > 0) {
-      seen.push_back(std::move(more));
-    }
-  }
   const auto all = joined(seen, count);
   const bool by_sequence =
       is_masked(all) && all.mask.size(0) == 1 && all.mask.size(3) > 1 && heads < batch && heads * count <= kMostFused;
@@ -133,46 +119,21 @@ Tensor fused_blocks(const Tensor& queries, std::vector<Seen> seen, double dropou
   return (by_sequence ? mixed.unflatten(1, {count, heads}) : mixed.unflatten(0, {batch, count})).transpose(1, 2);
 }
 
-/// a (B, G, H, s, w) times b (B, G or 1, H, w, t); a shared b is not copied for every block.
-Tensor product(const Tensor& a, const Tensor& b) {
-  if (b.size(1) == a.size(1)) {
-    return torch::matmul(a, b);
-  }
-  const auto tokens = torch::matmul(a.transpose(1, 2).flatten(2, 3), b.squeeze(1));  // (B, H, G·s, t)
-  return tokens.unflatten(2, {a.size(1), a.size(3)}).transpose(1, 2);
-}
-
-/// The same with the map in memory, (B, blocks, H, size, m).
-Tensor written_out(const Tensor& queries, const std::vector<Seen>& seen, double dropout) {
-  const auto scaled = queries.transpose(1, 2) / std::sqrt(static_cast<double>(queries.size(4)));
-  std::vector<Tensor> scores;
-  std::vector<int64_t> widths;
-  for (const auto& part : seen) {
-    const auto mask = is_masked(part) ? part.mask.transpose(1, 2) : part.mask;
-    scores.push_back(masked_scores(product(scaled, part.keys.permute({0, 2, 1, 4, 3})), mask));
-    widths.push_back(part.keys.size(3));
-  }
-  const auto map =
-      torch::dropout((scores.size() == 1 ? scores[0] : torch::cat(scores, 4)).softmax(4), dropout, dropout > 0);
-  const auto maps = map.split_with_sizes(widths, 4);
-  Tensor sum;
-  for (size_t i = 0; i < seen.size(); ++i) {
-    const auto part = product(maps[i], seen[i].values.transpose(1, 2));
-    sum = sum.defined() ? sum + part : part;
-  }
-  return sum.transpose(1, 2);
-}
-
 }  // namespace
 
 at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout) {
   const bool everything = std::none_of(seen.begin(), seen.end(), is_masked);
-  if (fits(queries) && (everything || takes_masks(queries, dropout))) {
+  if (fits(queries, dropout) && (everything || takes_masks(queries))) {
     return fused_blocks(queries, seen, dropout);
   }
-  // Where rows of keys are shorter than columns of scores, they are better joined before the product than behind it.
-  const bool join = seen.size() > 1 && queries.size(4) <= queries.size(3);
-  return written_out(queries, join ? std::vector<Seen>{joined(seen, queries.size(2))} : seen, dropout);
+  return transient_map_attention(queries, seen, dropout);
+}
+
+at::Tensor attend_keys(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                       const at::Tensor& mask, double dropout) {
+  const auto as_block = [&](const Tensor& rows) { return rows.to(queries.scalar_type()).unsqueeze(2); };
+  const Seen all{as_block(keys), as_block(values), mask.defined() ? mask.unsqueeze(2) : mask};
+  return attend_blocks(queries.unsqueeze(2), {all}, dropout).squeeze(2);
 }
 
 at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
@@ -181,8 +142,8 @@ at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at:
   const auto exists = blocks.real().defined() ? key_mask(blocks.valid().flatten(1).unsqueeze(1)) : Tensor();
   const std::vector<Seen> all{{tokens(keys), tokens(values), exists}};
   const auto asking = queries.unsqueeze(2);
-  const bool fuses = fits(asking) && takes_masks(asking, dropout);
-  return (fuses ? fused_blocks(asking, all, dropout) : written_out(asking, all, dropout)).squeeze(2);
+  const bool fuses = fits(asking, dropout) && takes_masks(asking);
+  return (fuses ? fused_blocks(asking, all, dropout) : transient_map_attention(asking, all, dropout)).squeeze(2);
 }
 
 }  // namespace dba::zoo

@@ -2,6 +2,7 @@
 
 #include <numbers>
 
+#include "nn/transient_map.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
@@ -53,6 +54,7 @@ struct Unwaved : torch::autograd::Function<Unwaved> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
+    check_first_derivative("cosformer");
     const auto saved = context->get_saved_variables();
     const auto &sine = saved[0], &cosine = saved[1], &weight = saved[2], &y = saved[3];
     const auto dy = gradients[0] / weight;

@@ -5,10 +5,15 @@
 
 namespace dba::zoo {
 
-at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v) {
-  const auto sums = torch::matmul(f_k.transpose(2, 3), v);         // (B, H, m, w)
-  const auto total = torch::matmul(f_q, f_k.sum(2).unsqueeze(3));  // (B, H, n, 1)
-  return torch::matmul(f_q, sums) / total.masked_fill(total.eq(0), 1);
+at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
+                            double eps) {
+  // A last column of ones: the weights' own sums beside those of the values.
+  const auto one = valid.to(v.scalar_type()).unsqueeze(1).unsqueeze(3).expand({-1, v.size(1), -1, -1});
+  const auto more_v = torch::cat({v, one}, 3);
+  const auto sums = torch::matmul(f_k.transpose(2, 3), more_v) + eps * more_v.sum(2, /*keepdim=*/true);
+  const auto all = torch::matmul(f_q, sums) + (eps * sums).sum(2, /*keepdim=*/true);  // (B, H, n, w + 1)
+  const auto total = all.narrow(3, v.size(3), 1);
+  return all.narrow(3, 0, v.size(3)) / total.masked_fill(total.eq(0), 1);
 }
 
 at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads) {
@@ -36,10 +41,6 @@ at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at
   }
   const auto m = torch::matmul(sums, w_o->weight.t().view({heads, width, d})).flatten(1, 2);  // (B, d, d)
   return w_o->bias.defined() ? torch::baddbmm(w_o->bias, f_q, m) : torch::bmm(f_q, m);
-}
-
-at::Tensor real_features(const at::Tensor& features, const at::Tensor& valid) {
-  return valid.defined() ? features.masked_fill(valid.logical_not().unsqueeze(1).unsqueeze(3), 0) : features;
 }
 
 at::Tensor unit_rows(const at::Tensor& x) {

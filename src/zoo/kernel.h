@@ -4,9 +4,11 @@
 
 namespace dba::zoo {
 
-/// Σ_j (f_q[i]·f_k[j]) v[j] / Σ_j f_q[i]·f_k[j], the sums over keys first: f_q (B, H, n, m), f_k (B, H, m_keys, m) with
-/// zeros for keys that do not exist, v (B, H, m_keys, w).
-at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v);
+/// Σ_j (φ_i·ψ_j) v[j] / Σ_j φ_i·ψ_j with φ = f_q + eps and ψ = f_k + eps, the sums over keys first: f_q (B, H, n, m),
+/// f_k (B, H, m_keys, m) and v (B, H, m_keys, w) with zeros for keys that do not exist, which have no ψ; valid
+/// (B, m_keys) tells them. Neither φ nor ψ is written out.
+at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
+                            double eps);
 
 /// (B, n, H·w) as (B, H, n, w).
 inline at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
@@ -25,9 +27,6 @@ at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight);
 /// zeros for keys that do not exist, x (B, m, d) → (B, n, d).
 at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& x, int64_t heads,
                           torch::nn::Linear& w_v, torch::nn::Linear& w_o);
-
-/// Zeros for tokens that do not exist: features (B, H, n, m), valid (B, n) or undefined where all do.
-at::Tensor real_features(const at::Tensor& features, const at::Tensor& valid);
 
 /// Rows of a (count, width) matrix in groups of `width`: orthogonal within a group, each as long as a Gaussian vector.
 at::Tensor orthogonal_features(int64_t count, int64_t width, int64_t seed);

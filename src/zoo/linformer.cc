@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -35,11 +35,9 @@ class Linformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto scale = 1.0 / std::sqrt(static_cast<double>(head_width()));
     const auto q = asking.take_whole(w_q->forward(queries.rows), heads);
     const auto [k, v] = compressed(memory, asked);
-    const auto scores = torch::matmul(q, (k * scale).transpose(2, 3));
-    return w_o->forward(asking.give_whole(torch::matmul(drop(scores.softmax(3)), v)));
+    return w_o->forward(asking.give_whole(attend_keys(q, k, v, /*mask=*/{}, drop_rate())));
   }
 
   /// E K and F V, (B, H, k, d_h). Tokens that do not exist are zero rows: what E says of their positions multiplies

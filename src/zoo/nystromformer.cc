@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -40,19 +40,60 @@ struct Landmarks {
   at::Tensor rows, real;
 };
 
-/// An approximate pseudo-inverse by the paper's iteration, Z ← Z (13 I − A Z (15 I − A Z (7 I − A Z)))/4. Rows and
-/// columns of zeros stay zeros. a (B, L, M).
+/// The paper's iteration, Z ← Z (13 I − A Z (15 I − A Z (7 I − A Z)))/4, some times from the first Z; a (B, L, M), z
+/// (B, M, L). Of each step Z alone is kept; what lies between is computed again for the gradients.
+struct InverseSteps : torch::autograd::Function<InverseSteps> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& z, int64_t steps) {
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
+    std::vector<Tensor> kept{a};
+    auto last = z;
+    for (int64_t i = 0; i < steps; ++i) {
+      kept.push_back(last);
+      last = torch::bmm(last, Step(a, last).factor);
+    }
+    context->save_for_backward(kept);
+    return last;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    check_first_derivative("nystromformer");
+    auto z = context->get_saved_variables();
+    const auto a = z.front();
+    z.erase(z.begin());
+    auto da = torch::zeros_like(a);
+    auto dz = gradients[0];
+    for (; !z.empty(); z.pop_back()) {
+      const Step step(a, z.back());
+      const auto turned = step.az.transpose(1, 2);
+      const auto d_factor = torch::bmm(z.back().transpose(1, 2), dz);
+      const auto d_inner = torch::bmm(turned, d_factor) * -0.25;
+      auto d_az = torch::bmm(d_factor, step.inner.transpose(1, 2)) * -0.25;
+      d_az = torch::baddbmm(d_az, d_inner, step.innermost.transpose(1, 2), /*beta=*/1, /*alpha=*/-1);
+      d_az = torch::baddbmm(d_az, turned, d_inner);
+      da.baddbmm_(d_az, z.back().transpose(1, 2));
+      dz = torch::baddbmm(torch::bmm(dz, step.factor.transpose(1, 2)), a.transpose(1, 2), d_az);
+    }
+    return {da, dz, {}};
+  }
+
+ private:
+  struct Step {
+    Step(const Tensor& a, const Tensor& z) : az(torch::bmm(a, z)) {
+      const auto identity = torch::eye(az.size(1), az.options());
+      innermost = 7 * identity - az;
+      inner = torch::baddbmm(15 * identity, az, innermost, /*beta=*/1, /*alpha=*/-1);
+      factor = torch::baddbmm(13.0 / 4 * identity, az, inner, /*beta=*/1, /*alpha=*/-0.25);
+    }
+    Tensor az, innermost, inner, factor;
+  };
+};
+
+/// An approximate pseudo-inverse. Rows and columns of zeros stay zeros. a (B, L, M).
 at::Tensor approximate_inverse(const at::Tensor& a, int64_t iterations) {
   const auto scale = a.abs().sum(-2).amax({-1}) * a.abs().sum(-1).amax({-1});
-  auto z = a.transpose(-2, -1) / scale.masked_fill(scale.eq(0), 1).unsqueeze(-1).unsqueeze(-1);
-  const auto identity = torch::eye(a.size(-2), a.options());
-  const auto seven = 7 * identity, fifteen = 15 * identity, quarter = 13.0 / 4 * identity;
-  for (int64_t i = 0; i < iterations; ++i) {
-    const auto az = torch::bmm(a, z);
-    const auto inner = torch::baddbmm(fifteen, az, seven - az, /*beta=*/1, /*alpha=*/-1);
-    z = torch::bmm(z, torch::baddbmm(quarter, az, inner, /*beta=*/1, /*alpha=*/-0.25));
-  }
-  return z;
+  const auto first = a.transpose(-2, -1) / scale.masked_fill(scale.eq(0), 1).unsqueeze(-1).unsqueeze(-1);
+  return InverseSteps::apply(a, first.to(a.scalar_type()), iterations);
 }
 
 class Nystromformer : public ZooAttention {
@@ -84,10 +125,8 @@ class Nystromformer : public ZooAttention {
     const auto v = asked.take_whole(w_v->forward(memory.rows), heads).contiguous();
 
     const Landmarks own(q, asking, integer("landmarks")), others(k, asked, integer("landmarks"));
-    const auto marks_q = own.rows * scale, marks_k = (others.rows * scale).transpose(2, 3);
     const auto seen = others.real.defined() ? others.real.unsqueeze(1).unsqueeze(2) : Tensor();  // (B, 1, 1, L)
-    const auto to_marks = masked_scores(torch::matmul(q, marks_k), seen).softmax(3);
-    auto between = masked_scores(torch::matmul(own.rows, marks_k), seen).softmax(3);
+    auto between = masked_scores(torch::matmul(own.rows, others.rows.transpose(2, 3)) * scale, seen).softmax(3);
     if (seen.defined()) {
       between = between.masked_fill(seen.logical_not(), 0);
     }
@@ -95,9 +134,10 @@ class Nystromformer : public ZooAttention {
       between = between.masked_fill(own.real.logical_not().unsqueeze(1).unsqueeze(3), 0);
     }
     const auto keys = others.real.defined() ? asked.valid().unsqueeze(1) : Tensor();  // (B, 1, 1, m)
-    const auto from_marks = masked_scores(torch::matmul(marks_q, k.transpose(2, 3)), keys).softmax(3);
-    const auto inverse = approximate_inverse(between.flatten(0, 1), integer("iterations")).unflatten(0, {-1, heads});
-    auto mixed = torch::matmul(drop(to_marks), torch::matmul(inverse, torch::matmul(drop(from_marks), v)));
+    const auto inverse =
+        approximate_inverse(between.flatten(0, 1).to(q.scalar_type()), integer("iterations")).unflatten(0, {-1, heads});
+    const auto of_marks = torch::matmul(inverse, attend_keys(own.rows, k, v, keys, drop_rate()));
+    auto mixed = attend_keys(q, others.rows, of_marks, seen, drop_rate());
     if (conv_.defined() && &queries == &memory) {
       mixed = mixed + torch::conv2d(v, conv_, {}, /*stride=*/1, {conv_.size(2) / 2, 0}, /*dilation=*/1, heads);
     }

@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <limits>
 
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
@@ -21,22 +22,27 @@ class Performer : public ZooAttention {
   }
 
  private:
-  /// x (B, H, n, d_h), valid (B, n) or undefined. The largest exponent is taken out: from queries in each row, from
-  /// keys over the sequence and head; numerator and denominator lose the same factor.
+  /// What the features are but for the number that all have in common: of x (B, H, n, d_h), valid (B, n) or undefined,
+  /// zero for keys that do not exist. The largest exponent is taken out: from queries in each row, from keys over the
+  /// sequence and head; numerator and denominator lose the same factor.
   at::Tensor features(const at::Tensor& x, const at::Tensor& valid, bool keys) const {
     const auto scaled = x * std::pow(static_cast<double>(head_width()), -0.25);
-    const auto projected = torch::matmul(scaled, features_.t());
+    auto projected = torch::matmul(scaled, features_.t());
     if (choice("kernel") == "relu") {
-      return real_features(projected.relu() + kReluEps, valid);
+      return projected.relu_();
     }
-    const auto highest = !keys ? projected.amax({3}, true)
-                         : valid.defined()
-                             ? masked_scores(projected, valid.unsqueeze(1).unsqueeze(3)).amax({2, 3}, true)
-                             : projected.amax({2, 3}, true);
-    // 1/√m (exp(w·x' − |x'|²/2 − c) + ε), with all that belongs to a row in one subtraction.
-    const auto scale = 1.0 / std::sqrt(static_cast<double>(integer("features")));
-    const auto off = scaled.square().sum(3, /*keepdim=*/true) / 2 + highest.detach() - std::log(scale);
-    return real_features((projected - off).exp() + scale * kSoftmaxEps, valid);
+    const auto exists = valid.defined() ? valid.unsqueeze(1).unsqueeze(3) : valid;
+    const auto highest = keys ? masked_scores(projected, exists).amax({2, 3}, true) : projected.amax({3}, true);
+    // exp(w·x' − |x'|²/2 − c)/√m, with all that belongs to a row in one subtraction.
+    auto off = scaled.square().sum(3, /*keepdim=*/true) / 2 + highest.detach() - std::log(scale());
+    if (keys && exists.defined()) {
+      off = off.masked_fill(exists.logical_not(), std::numeric_limits<double>::infinity());
+    }
+    return (projected - off).exp_();
+  }
+
+  double scale() const {
+    return 1.0 / std::sqrt(static_cast<double>(integer("features")));
   }
 
   at::Tensor mix(const Stream& queries, const Stream& memory) override {
@@ -46,7 +52,8 @@ class Performer : public ZooAttention {
     const auto f_q = features(asking.take_whole(w_q->forward(queries.rows), heads), asking.real_whole(), false);
     const auto f_k = features(asked.take_whole(w_k->forward(memory.rows), heads), asked.real_whole(), true);
     const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
-    return w_o->forward(asking.give_whole(kernel_attention(f_q, f_k, v)));
+    const auto eps = choice("kernel") == "relu" ? kReluEps : scale() * kSoftmaxEps;
+    return w_o->forward(asking.give_whole(kernel_attention(f_q, f_k, v, asked.valid().squeeze(1), eps)));
   }
 
   at::Tensor features_;  // (m, d_h), shared by the heads

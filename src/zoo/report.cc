@@ -144,10 +144,15 @@ below, and `dba.load` takes what `dba train` trained with any of them.
 `dba bench` times them (`--methods "longformer(window=128),dba"`), `dba reproduce efficiency` measures them all in the
 paper's Text model, and bench/zoo_speed.py sets each beside a straightforward PyTorch version.
 
-Every member takes d, heads, dropout and bias; those that keep a map drop out there, the others have no attention
+Every member takes d, heads, dropout and bias; those that have a map drop out there, the others have no attention
 dropout. `dba::zoo::ZooAttention::attend_to` is cross-attention where the table has it. Random choices come from the
 member's `seed` and nothing else: they are the same for a sequence alone and in a batch, and stay the same for the life
 of the layer.
+
+Training keeps no map between the passes: it stays inside PyTorch's fused attention, or exists for some queries at a
+time and is computed again for their gradients, dropout included. Synthesizer's kinds dense and factorised_dense keep
+their scores, mixed its maps. What is computed again has first derivatives only, and PyTorch's transforms of functions
+(`torch.func.grad` and its like) refuse it.
 
 Where Long-Range Arena's released code, from which many published figures come, does something else than the method's
 paper, the member follows the paper and its paragraph names the difference.

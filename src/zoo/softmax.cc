@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "nn/full_map.h"
-#include "zoo/blocks.h"
+#include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -28,8 +28,7 @@ class Softmax : public ZooAttention {
     const auto values = asked.take_whole(v, heads);
     // A sequence without memory sees the zeros that stand for it.
     const auto mask = asked.valid().logical_or(asked.lengths.eq(0).view({-1, 1, 1})).unsqueeze(1);  // (B, 1, 1, m)
-    const auto mixed = at::scaled_dot_product_attention(asking.take_whole(q, heads), asked.take_whole(k, heads), values,
-                                                        mask, dropout);
+    const auto mixed = attend_keys(asking.take_whole(q, heads), asked.take_whole(k, heads), values, mask, dropout);
     return w_o->forward(asking.give_whole(mixed));
   }
 };
@@ -43,7 +42,9 @@ Member softmax_member() {
       .paper = "Vaswani et al., Attention Is All You Need, NeurIPS 2017, arXiv 1706.03762",
       .about =
           "y_i = Σ_j softmax over j(q_i·k_j/√d_h) v_j over all tokens of the sequence: the yardstick, on PyTorch's "
-          "fused scaled_dot_product_attention, which stores no map.",
+          "fused scaled_dot_product_attention, which stores no map; with dropout on a CPU, where that would, the map "
+          "exists "
+          "for some queries at a time and again for their gradients.",
       .options = {},
       .capabilities = {},
       .build = built<Softmax>};

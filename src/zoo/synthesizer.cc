@@ -1,12 +1,81 @@
 #include <torch/torch.h>
 
+#include <array>
 #include <cmath>
 
+#include "dba/ops.h"
+#include "nn/transient_map.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
 namespace {
+
+using at::Tensor;
+
+/// softmax over j(S) V with dropout on the map: scores (B or 1, H, 1, n, n), shared where their first extent is 1,
+/// values (B, H, 1, n, w), mask (B, 1, 1, 1, n) of the keys that exist. The maps of the sequences exist for some
+/// queries at a time, and again for their gradients.
+struct MapsOfScores : torch::autograd::Function<MapsOfScores> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& scores, const Tensor& values,
+                        const Tensor& mask, const std::optional<Tensor>& rng, double dropout) {
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
+    const Problem problem{scores, values, mask, rng.value_or(Tensor()), dropout};
+    context->save_for_backward({scores, values, mask, problem.rng});
+    context->saved_data["dropout"] = dropout;
+    auto out = torch::empty_like(values);
+    for (const auto& piece : problem.pieces()) {
+      const auto kept = problem.kept(piece);
+      const auto map = problem.map(piece);
+      const auto dropped = (kept.defined() ? map * kept : map).to(values.scalar_type());
+      piece.of(out, 4).copy_(torch::matmul(dropped, piece.of(values, 3)));
+    }
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &scores = saved[0], &values = saved[1];
+    const Problem problem{scores, values, saved[2], saved[3], context->saved_data["dropout"].toDouble()};
+    const auto dy = gradients[0].to(values.scalar_type());
+    auto d_scores = torch::zeros_like(scores), d_values = torch::zeros_like(values);
+    for (const auto& piece : problem.pieces()) {
+      const auto kept = problem.kept(piece);
+      const auto map = problem.map(piece), given = piece.of(dy, 4);
+      const auto dropped = (kept.defined() ? map * kept : map).to(values.scalar_type());
+      piece.of(d_values, 3).add_(torch::matmul(dropped.transpose(3, 4), given));
+      auto pull = torch::matmul(given, piece.of(values, 3).transpose(3, 4)).to(map.scalar_type());
+      pull = kept.defined() ? pull.mul_(kept) : pull;
+      const auto slope = at::_softmax_backward_data(pull, map, 4, map.scalar_type())
+                             .masked_fill_(piece.of(problem.mask, 3).logical_not(), 0);
+      piece.of(d_scores, 4).add_(scores.size(0) == 1 ? slope.sum(0, /*keepdim=*/true) : slope);
+    }
+    return {d_scores, d_values, {}, {}, {}};
+  }
+
+ private:
+  struct Problem {
+    Tensor scores, values, mask, rng;
+    double dropout;
+
+    std::array<int64_t, 4> sizes() const {
+      return {values.size(0), values.size(1), 1, values.size(3)};
+    }
+    std::vector<MapPiece> pieces() const {
+      return map_pieces(sizes(), values.size(3), values.device());
+    }
+    /// Of a piece, (b, h, 1, q, n).
+    Tensor map(const MapPiece& piece) const {
+      const auto wide = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      return masked_scores(piece.of(scores, 4).to(wide), piece.of(mask, 3)).softmax(4);
+    }
+    Tensor kept(const MapPiece& piece) const {
+      const auto wide = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      return dropout > 0 ? piece.dropout_mask(sizes(), values.size(3), dropout, rng, wide) : Tensor();
+    }
+  };
+};
 
 class Synthesizer : public ZooAttention {
  public:
@@ -78,23 +147,26 @@ class Synthesizer : public ZooAttention {
     const auto blocks = Blocks::whole(stream.sequences);
     const auto heads = options.heads();
     const auto v = blocks.take_whole(w_v->forward(stream.rows), heads);
-    const bool drops = is_training() && options.dropout() > 0;
-    auto scores = synthetic(stream, blocks);
-    if (scores.size(0) == 1 && !alpha_.defined() && !drops && !blocks.real().defined()) {
+    const auto scores = synthetic(stream, blocks);
+    if (scores.size(0) == 1 && !alpha_.defined() && drop_rate() == 0 && !blocks.real().defined()) {
       // One map for all sequences: their values stand side by side.
       const auto beside = v.permute({1, 2, 0, 3}).flatten(2);  // (H, n, B·d_h)
       const auto mixed = torch::matmul(scores.squeeze(0).softmax(2), beside).unflatten(2, {blocks.batch, -1});
       return w_o->forward(blocks.give_whole(mixed.permute({2, 0, 1, 3})));
     }
     const auto exists = blocks.valid().unsqueeze(1);  // (B, 1, 1, n)
-    auto map = masked_scores(scores.expand({blocks.batch, -1, -1, -1}), exists).softmax(3);
-    if (alpha_.defined()) {
-      const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);
-      const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
-      scores = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
-      const auto share = alpha_.softmax(0);
-      map = share[0] * map + share[1] * masked_scores(scores, exists).softmax(3);
+    if (!alpha_.defined()) {
+      const auto drawn = ops::Dropout::draw(drop_rate(), v.device());
+      const auto mixed = MapsOfScores::apply(scores.unsqueeze(2), v.unsqueeze(2), exists.unsqueeze(2),
+                                             drawn.rng.defined() ? std::optional(drawn.rng) : std::nullopt, drawn.p);
+      return w_o->forward(blocks.give_whole(mixed.squeeze(2)));
     }
+    const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);
+    const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
+    const auto compared = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
+    const auto share = alpha_.softmax(0);
+    const auto map = share[0] * masked_scores(scores.expand({blocks.batch, -1, -1, -1}), exists).softmax(3) +
+                     share[1] * masked_scores(compared, exists).softmax(3);
     return w_o->forward(blocks.give_whole(torch::matmul(drop(map), v)));
   }
 

@@ -229,6 +229,7 @@ TEST(ConfigOverride, TellsWhatIsWrong) {
   refused("model.d=wide", AllOf(HasSubstr("model.d: expected integer, at least 1"), HasSubstr("got \"wide\"")));
   refused("model.dropout=1", HasSubstr("below 1"));
   refused("device=gpu", HasSubstr("one of auto, cpu, cuda"));
+  refused("model.method=perfomer", HasSubstr("got \"perfomer\"; the nearest known one is \"performer\""));
   refused("schedule.milestones=1,,2", HasSubstr("increasing integers"));
   EXPECT_EQ(config, TrainConfig());
 }

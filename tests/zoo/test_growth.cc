@@ -50,30 +50,5 @@ TEST(ZooGrowth, TheExpectationOfYosoKeepsNoMap) {
   EXPECT_LT(growth(zoo::member("yoso"), {{"kind", "expectation"}}), 2.2);
 }
 
-/// Members whose maps are those of softmax attention, some pairs left out.
-class ZooMasks : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(ZooMasks, TheMapOfASequenceWithPartsOfABlockIsNotWrittenOut) {
-  // In single precision and without dropout PyTorch's kernel for the CPU keeps the map; in double it writes one.
-  const auto& member = zoo::member(GetParam());
-  zoo::OptionValues values;
-  if (member.capabilities.needs_max_length)
-    values["max_length"] = "1000";
-  const auto bytes = [&](at::ScalarType type) {
-    const auto layer = zoo::make(member.name, DBAttentionOptions(16, 2), values);
-    layer->to(type);
-    const at::Tensor x = Random(1).normal({1000, 16}).to(type).requires_grad_(true);
-    const auto sequences = Sequences::dense(1, 1000, at::kCPU);
-    const auto pass = [&] { dynamic_cast<Attention&>(*layer).forward(x, sequences).y.sum().backward(); };
-    pass();
-    return static_cast<double>(bench::measure_peak(at::kCPU, pass).tensors);
-  };
-  EXPECT_LT(3 * bytes(at::kFloat), bytes(at::kDouble));
-}
-
-INSTANTIATE_TEST_SUITE_P(All, ZooMasks,
-                         ::testing::Values("local", "sparse", "longformer", "bigbird", "sinkhorn", "pixelfly"),
-                         [](const auto& info) { return info.param; });
-
 }  // namespace
 }  // namespace dba::test

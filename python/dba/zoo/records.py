@@ -85,7 +85,7 @@ def member(name: str) -> Member:
     for record in members():
         if record.name == name:
             return record
-    nearest = difflib.get_close_matches(name, names(), 1, 0.0)[0]
+    nearest = difflib.get_close_matches(str(name), names(), 1, 0.0)[0]
     raise ValueError(
         f'dba.zoo: no member is called "{name}"; the nearest known one is "{nearest}", all are {", ".join(names())}'
     )
