@@ -51,9 +51,12 @@ struct Rounds : torch::autograd::Function<Rounds> {
       std::vector<Tensor> outputs;
       for (int64_t r = 0; r < order.size(0); ++r) {
         const Pairs pairs(problem, piece, r);
-        const auto weight = pairs.scores.logsumexp({4}, /*keepdim=*/true);
-        const auto map = pairs.dropped((pairs.scores - weight).exp_());
-        outputs.push_back(pairs.back(torch::matmul(map, with_chunk_before(pairs.sorted(v), 0))).to(problem.wide()));
+        const auto map = pairs.scores.softmax(4);
+        const auto mixed = torch::matmul(pairs.dropped(map), with_chunk_before(pairs.sorted(v), 0));
+        outputs.push_back(pairs.back(mixed).to(problem.wide()));
+        // The highest weight is one over the sum: an exp over scores as low as these is many times slower than a
+        // softmax.
+        const auto weight = pairs.scores.amax({4}, /*keepdim=*/true) - map.amax({4}, /*keepdim=*/true).log_();
         piece.of(weights[r], 2).copy_(pairs.back(weight));
       }
       piece.of(y, 2).copy_((torch::stack(outputs) * shares(weights, piece)).sum(0));
@@ -85,7 +88,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
       const auto pulled = (piece.of(dy, 2).to(problem.wide()) * piece.of(y, 2)).sum(3, /*keepdim=*/true);
       for (int64_t r = 0; r < problem.order.size(0); ++r) {
         const Pairs pairs(problem, piece, r);
-        const auto map = (pairs.scores - pairs.sorted(weights[r])).exp_().mul_(pairs.in_order(share[r]));
+        const auto map = pairs.scores.softmax(4).mul_(pairs.in_order(share[r]));
         const auto given = pairs.sorted(dy);
         piece.of(dv, 2).add_(pairs.back(from_chunk_and_next(torch::matmul(pairs.dropped(map).transpose(3, 4), given))));
         auto slope = torch::matmul(given, with_chunk_before(pairs.sorted(v), 0).transpose(3, 4)).to(problem.wide());
