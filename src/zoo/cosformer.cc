@@ -79,8 +79,8 @@ class CosFormer : public ZooAttention {
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
     const auto m = torch::maximum(asking.lengths, asked.lengths).clamp_min(1);
-    const auto q = asking.take_padded(w_q->forward(queries.rows).relu());  // (B, n, d)
-    const auto k = asked.take_padded(w_k->forward(memory.rows).relu());
+    const auto q = asking.take_padded(w_q->forward(queries.rows).relu_());  // (B, n, d)
+    const auto k = asked.take_padded(w_k->forward(memory.rows).relu_());
     const auto v = by_heads(asked.take_padded(w_v->forward(memory.rows)), heads);  // (B, H, m, d_h)
 
     // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
