@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "dba/ops.h"
+#include "ops/checks.h"
 
 namespace dba {
 namespace {
@@ -18,7 +19,7 @@ constexpr double kHidden = -1e30;
 
 /// The type of scores and weights: 16 bits multiply, 32 hold the map.
 at::ScalarType wide_type(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return ops::accumulation_type(x.scalar_type());
 }
 
 /// a (b, h, g, q, w) times b (b, h, g or 1, w, t); a shared b is not copied for every block.

@@ -5,6 +5,7 @@
 
 #include "dba/ops.h"
 #include "nn/transient_map.h"
+#include "ops/checks.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
@@ -120,7 +121,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
     int64_t chunk;
 
     at::ScalarType wide() const {
-      return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      return ops::accumulation_type(q.scalar_type());
     }
     double scale() const {
       return 1.0 / std::sqrt(static_cast<double>(q.size(3)));

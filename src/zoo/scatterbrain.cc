@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/transient_map.h"
+#include "ops/checks.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
@@ -173,7 +174,7 @@ class Scatterbrain : public ZooAttention {
     for (size_t i = 0; i < near_k.size(); ++i) {
       tensors.insert(tensors.end(), {near_k[i], near_f[i], near_v[i]});
     }
-    const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
+    const auto wide = ops::accumulation_type(type);
     const auto near = BandDifference::apply(at::TensorList(tensors), band.masks, lost.to(wide));
     const auto share = (lost - near[1]).exp();
     const auto sums = torch::matmul(f_k.flatten(2, 3).transpose(2, 3), more_v.flatten(2, 3));  // (B, H, m, d_h + 1)

@@ -5,6 +5,7 @@
 
 #include "dba/ops.h"
 #include "nn/transient_map.h"
+#include "ops/checks.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
 
@@ -65,14 +66,15 @@ struct MapsOfScores : torch::autograd::Function<MapsOfScores> {
     std::vector<MapPiece> pieces() const {
       return map_pieces(sizes(), values.size(3), values.device());
     }
+    at::ScalarType wide() const {
+      return ops::accumulation_type(scores.scalar_type());
+    }
     /// Of a piece, (b, h, 1, q, n).
     Tensor map(const MapPiece& piece) const {
-      const auto wide = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      return masked_scores(piece.of(scores, 4).to(wide), piece.of(mask, 3)).softmax(4);
+      return masked_scores(piece.of(scores, 4).to(wide()), piece.of(mask, 3)).softmax(4);
     }
     Tensor kept(const MapPiece& piece) const {
-      const auto wide = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      return dropout > 0 ? piece.dropout_mask(sizes(), values.size(3), dropout, rng, wide) : Tensor();
+      return dropout > 0 ? piece.dropout_mask(sizes(), values.size(3), dropout, rng, wide()) : Tensor();
     }
   };
 };

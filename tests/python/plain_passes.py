@@ -6,18 +6,12 @@ kernel's own precision, plus one rounding of the result.
 """
 
 import os
-import pathlib
 
 import pytest
 import torch
+from loaded_library import CUDA_LIBRARY
 
 os.environ.setdefault("DBA_POISON_SCRATCH", "1")  # read by the library when it first takes scratch memory
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("DBA_LIBRARY", ROOT / "build" / "release" / "lib" / "libdba.so"))
-torch.ops.load_library(str(LIBRARY))
-CUDA_LIBRARY = LIBRARY.with_name("libdba_cuda.so")
-if CUDA_LIBRARY.exists():
-    torch.ops.load_library(str(CUDA_LIBRARY))
 
 needs_gpu = pytest.mark.skipif(
     not (torch.cuda.is_available() and CUDA_LIBRARY.exists()), reason="needs a CUDA GPU and libdba_cuda")

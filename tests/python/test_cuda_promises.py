@@ -6,7 +6,8 @@ import sys
 
 import pytest
 import torch
-from plain_passes import (LENGTHS, LIBRARY, RNG, TYPES, attention_operands, check, in_reference, kernels, leaves,
+from loaded_library import LIBRARY
+from plain_passes import (LENGTHS, RNG, TYPES, attention_operands, check, in_reference, kernels, leaves,
                           needs_gpu, run_attention)
 
 __all__ = ["kernels"]

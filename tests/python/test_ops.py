@@ -1,18 +1,9 @@
 """The operators as PyTorch sees them: schemas, shape functions, autograd under compilation, GPU behaviour."""
 
-import os
-import pathlib
-
+import loaded_library  # noqa: F401
 import pytest
 import torch
 import torch.utils.checkpoint
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("DBA_LIBRARY", ROOT / "build" / "release" / "lib" / "libdba.so"))
-torch.ops.load_library(str(LIBRARY))
-CUDA_LIBRARY = LIBRARY.with_name("libdba_cuda.so")
-if CUDA_LIBRARY.exists():
-    torch.ops.load_library(str(CUDA_LIBRARY))
 
 DEVICES = [
     "cpu",
