@@ -380,6 +380,77 @@ TEST(CpuPassesAndMemory, NeitherReadNorWriteRowsOfNobody) {
   }
 }
 
+/// What the operators give to rows and to sequences, and the gradients of what each sequence has of its own. `name`: of
+/// which operand or gradient of a result one entry, of the spoiled sequence, becomes `value`.
+std::vector<Named> evaluate_spoiled(Layer layer, int64_t spoiled, const std::string& name, double value) {
+  const BackendGuard guard(Backend::fused);
+  const auto spoil = [&](const std::string& of, const at::Tensor& tensor) {
+    if (of == name) {
+      const torch::NoGradGuard no_grad;
+      const bool by_rows = tensor.size(0) == layer.sequences.rows;
+      tensor[by_rows ? layer.sequences.begin[spoiled].item<int64_t>() + 2 : spoiled].view(-1)[1].fill_(value);
+    }
+  };
+  for (auto& [of, tensor] : layer.tensors())
+    spoil(of, *tensor);
+  const ops::Summary summary = ops::compress(layer.x, layer.sequences, layer.rows, layer.dropout);
+  const at::Tensor restored = ops::restore(layer.x, layer.sequences, layer.restore_rows, layer.restore_bias, layer.m,
+                                           layer.out_bias, layer.heads, layer.linear, layer.dropout);
+  const ops::AttentionResult whole =
+      ops::attention(layer.x, layer.sequences, layer.rows, layer.weights, layer.restore_rows, layer.restore_bias,
+                     layer.out_bias, layer.heads, layer.linear, layer.dropout);
+  std::vector<Named> results = {{"c", summary.c},       {"r", summary.r}, {"lse", finite_part(summary.lse)},
+                                {"restored", restored}, {"y", whole.y},   {"compressed", whole.c}};
+  std::vector<at::Tensor> outputs, directions;
+  for (const Named& result : results) {
+    outputs.push_back(result.tensor);
+    directions.push_back(Random(9).normal(result.tensor.sizes()).to(result.tensor.scalar_type()));
+    spoil("gradient of " + result.name, directions.back());
+  }
+  const std::vector<at::Tensor> own = {
+      layer.x, layer.m, layer.rows.each, layer.rows.each_bias, layer.restore_rows, layer.restore_bias};
+  for (const at::Tensor& gradient : torch::autograd::grad(outputs, own, directions))
+    results.push_back({"gradient " + std::to_string(results.size()), gradient});
+  for (Named& result : results)
+    result.tensor = result.tensor.detach();
+  return results;
+}
+
+TEST(CpuPassesOfNeighbours, KeepNaNAndInfinityToTheirSequence) {
+  constexpr int64_t kSpoiled = 4;  // of 500 tokens in a stack with others, or of 1,700 in parts
+  for (const auto& lengths : {kUnsplitLengths, kOddLengths}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const PackedBatch batch(lengths);
+      Layer layer = layer_of_odd_sizes(lengths, /*slots=*/7);
+      if (dtype == at::kFloat)
+        layer.dropout = {};
+      const auto evaluated = [&](const std::string& name, double value) {
+        return evaluate_spoiled(layer.in(dtype, dtype), kSpoiled, name, value);
+      };
+      const auto expected = evaluated("", 0);
+      for (const char* name :
+           {"x", "m", "each", "each_bias", "restore_rows", "restore_bias", "gradient of c", "gradient of r",
+            "gradient of lse", "gradient of restored", "gradient of y", "gradient of compressed"}) {
+        for (const double value : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+          SCOPED_TRACE(std::string(c10::toString(dtype)) + ", " + std::to_string(value) + " in " + name);
+          const auto actual = evaluated(name, value);
+          bool felt = false;
+          for (size_t i = 0; i < actual.size(); ++i) {
+            const bool by_rows = actual[i].tensor.size(0) == batch.rows;
+            const int64_t first = by_rows ? batch.begin[kSpoiled] : kSpoiled;
+            const int64_t after = by_rows ? batch.end[kSpoiled] : kSpoiled + 1;
+            const auto others = [&](const at::Tensor& t) { return at::cat({t.slice(0, 0, first), t.slice(0, after)}); };
+            felt = felt || !all_finite(actual[i].tensor.slice(0, first, after));
+            EXPECT_TRUE(all_finite(expected[i].tensor)) << expected[i].name;
+            EXPECT_TRUE(identical(others(actual[i].tensor), others(expected[i].tensor))) << actual[i].name;
+          }
+          EXPECT_TRUE(felt) << "it vanished";
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuWorkPlan, CoversEveryTokenOnceAndKeepsFewSums) {
   constexpr int64_t kSums = 256 * 256;
   for (const std::vector<int64_t>& lengths :

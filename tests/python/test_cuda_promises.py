@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from loaded_library import LIBRARY
-from plain_passes import (LENGTHS, RNG, TYPES, attention_operands, check, in_reference, kernels, leaves,
+from plain_passes import (LENGTHS, RNG, TYPES, Batch, attention_operands, check, in_reference, kernels, leaves,
                           needs_gpu, run_attention)
 
 __all__ = ["kernels"]
@@ -34,6 +34,88 @@ def test_any_strides(dtype):
     assert not strided[0].is_contiguous()
     for a, b in zip(run_attention(operands, batch, 2, 0.1), run_attention(strided, batch, 2, 0.1), strict=True):
         assert torch.equal(a, b)
+
+
+NEIGHBOURS = [5, 1, 0, 17, 30, 9, 64, 3]  # the first tile of 64 rows has four of them
+POISONED = 3
+
+
+def with_poison(tensor, batch, value):
+    """A copy with one entry of the poisoned sequence's rows (N, d), or of what it has of its own (B, …, d), set."""
+    copy = tensor.detach().clone()
+    of_rows = copy.shape[0] == batch.rows
+    (copy[batch.begin[POISONED] + 4] if of_rows else copy[POISONED, 5])[3] = value
+    return copy
+
+
+def without_poisoned(tensor, batch):
+    of_rows = tensor.shape[0] == batch.rows
+    first, after = (batch.begin[POISONED], batch.end[POISONED]) if of_rows else (POISONED, POISONED + 1)
+    return torch.cat([tensor[:first], tensor[after:]])
+
+
+def check_neighbours(run, operands, batch):
+    """`run` gives rows (N, …) and what each sequence has (B, …). Nobody but the poisoned sequence feels the poison."""
+    expected = run(**operands)
+    for name, operand in operands.items():
+        for value in (float("inf"), float("nan")):
+            got = run(**{**operands, name: with_poison(operand, batch, value)})
+            assert not all(bool(t.isfinite().all()) for t in got.values()), f"the poison in {name} vanished"
+            for of, tensor in got.items():
+                assert torch.equal(without_poisoned(tensor, batch), without_poisoned(expected[of], batch)), \
+                    f"{of} of the others, {value} in {name}"
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1])
+@pytest.mark.parametrize("width", [64, 520])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_nan_and_infinity_stay_in_their_sequence(dtype, width, p):
+    generator = torch.Generator().manual_seed(11)
+    batch = Batch(NEIGHBOURS)
+    rng = torch.tensor(RNG, device="cuda")
+    make = lambda *shape, deviation=1.0: (torch.randn(*shape, generator=generator) * deviation).cuda()
+    shared = make(64, width, deviation=width**-0.5).to(dtype)
+    operands = {"x": batch.tokens(generator, width).to(dtype),
+                "each": make(len(batch), 64, width, deviation=width**-0.5).to(dtype)}
+    place = (batch.begin_tensor, batch.end_tensor)
+
+    def run_compress(x, each, dc):
+        x, each = (t.detach().requires_grad_() for t in (x, each))
+        c, r, lse = torch.ops.dba.compress(x, *place, each, None, shared, None, 0, p, rng)
+        dx, deach = torch.autograd.grad(c, [x, each], dc)
+        lse = torch.where(batch.end_tensor > batch.begin_tensor, lse.t(), 0).t()  # −∞ of the empty one is no poison
+        return {"c": c, "r": r, "lse": lse, "dx": dx, "deach": deach}
+
+    def run_restore(x, m, dy, each=None):
+        x, m, rows = (t.detach().requires_grad_() for t in (x, m, shared if each is None else each))
+        y = torch.ops.dba.restore(x, *place, rows, None, m, None, 4, False, p, rng)
+        dx, dm, drows = torch.autograd.grad(y, [x, m, rows], dy)
+        return {"y": y, "dx": dx, "dm": dm, **({} if each is None else {"drows": drows})}
+
+    check_neighbours(run_compress, {**operands, "dc": make(len(batch), 128, width)}, batch)
+    of_restore = {"m": make(len(batch), 64, width), "dy": batch.tokens(generator, width).to(dtype)}
+    check_neighbours(run_restore, {"x": operands["x"], **of_restore}, batch)
+    check_neighbours(run_restore, {**operands, **of_restore}, batch)
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["paper", "released"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_nan_and_infinity_stay_in_their_sequence_through_a_layer(dtype, released):
+    generator = torch.Generator().manual_seed(12)
+    batch, tensors = attention_operands(4, 16, 256, 24, True, released, NEIGHBOURS, generator)
+    x, each, *others = (None if t is None else t.to(dtype) for t in tensors)
+    each_bias, shared, shared_bias, restore_rows, restore_bias, out_bias, *weights = others
+
+    def run(x, each, dy, dc):
+        x, each = (t.detach().requires_grad_() for t in (x, each))
+        y, c = torch.ops.dba.attention(x, batch.begin_tensor, batch.end_tensor, each, each_bias, shared, shared_bias, 0,
+                                       weights, restore_rows, restore_bias, out_bias, 4, False, 0.0, None)
+        dx, deach = torch.autograd.grad([y, c], [x, each], [dy, dc])
+        return {"y": y, "c": c, "dx": dx, "deach": deach}
+
+    dy = batch.tokens(generator, 256).to(dtype)
+    dc = torch.randn(len(batch), 16, 256, generator=generator).cuda()
+    check_neighbours(run, {"x": x, "each": each, "dy": dy, "dc": dc}, batch)
 
 
 def run_last(x, begin, end, first, shared, m, dc, dy):

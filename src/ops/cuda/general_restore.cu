@@ -17,15 +17,14 @@ struct RestoreMemory {
   static constexpr int kWeightStride = row_stride<E>(kBlockColumns);
 
   alignas(16) E stream[ScoreStream<Math>::kElements];
-  E mix[kTileRows * row_stride<E>(kWidth)];  // rows of M, and at the end the tile of Y
+  E mix[kTileRows * row_stride<E>(kWidth)];  // rows of M, and at a sequence's end its rows of Y
   E weights[kTileRows * kWeightStride];
   ScoreColumns columns;
   KeepBits<kTileRows, kBlockColumns> keep;
-  bool owned[kTileRows];
 };
 
-/// A block: 64 rows and one chunk of Y's columns. Sequences that share the rows add to the same accumulators, each to
-/// its own tokens.
+/// A block: 64 rows and one chunk of Y's columns. Sequences that share the rows come one after the other, and each
+/// takes its own rows away: in those of others its M is multiplied by 0, and 0 · NaN is not 0.
 template <class Math, int kWidth>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(RestoreArguments given, RestorePlan plan) {
   using E = typename Math::Element;
@@ -44,18 +43,18 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
   const int t = lane_index() & 3;
   const int row0 = 16 * warp_index() + (lane_index() >> 2);
 
-  if (threadIdx.x < kTileRows) {
-    memory.owned[threadIdx.x] = false;
-  }
   BlockAccumulators<Math, kWidth> acc;
-  clear(acc.values);
-  __syncthreads();
+  int written = 0;
+  // Rows `written` … after − 1 of Y; those before `first` belong to nobody.
+  const auto write = [&](int first, int after) {
+    store_tile<E, kWidth>(static_cast<E*>(given.y) + lo * given.out_width + own * kWidth, given.out_width, memory.mix,
+                          written, first, after, own_width, plan.y_aligned);
+    written = after;
+  };
   for_each_segment(given.bounds, lo, hi, [&](const Segment& segment) {
     const auto first = static_cast<int>(segment.first - lo), after = static_cast<int>(segment.after - lo);
     const auto inside = [&](int r) { return r >= first && r < after; };
-    if (threadIdx.x < kTileRows && inside(static_cast<int>(threadIdx.x))) {
-      memory.owned[threadIdx.x] = true;
-    }
+    clear(acc.values);
     const StridedRows<E> tokens{
         .row = x + lo * given.x.stride, .stride = given.x.stride, .first = first, .after = after};
     const E* rows = score_row<E>(given.rows, width, segment.sequence, 0);
@@ -145,20 +144,22 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
                                                     kBlockColumns);
       }
     }
+    __syncthreads();
+    acc.for_each_pair(own_width, [&](int row, int column, float left, float right) {
+      if (!inside(row)) {
+        return;
+      }
+      if (given.out_bias != nullptr) {
+        const float* bias = given.out_bias + own * kWidth + column;
+        left += bias[0];
+        right += column + 1 < own_width ? bias[1] : 0.0f;
+      }
+      store_pair(memory.mix + row * row_stride<E>(kWidth) + column, left, right);
+    });
+    __syncthreads();
+    write(first, after);
   });
-
-  __syncthreads();
-  acc.for_each_pair(own_width, [&](int row, int column, float first, float second) {
-    if (given.out_bias != nullptr && memory.owned[row]) {
-      const float* bias = given.out_bias + own * kWidth + column;
-      first += bias[0];
-      second += column + 1 < own_width ? bias[1] : 0.0f;
-    }
-    store_pair(memory.mix + row * row_stride<E>(kWidth) + column, first, second);
-  });
-  __syncthreads();
-  store_tile<E, kWidth>(static_cast<E*>(given.y) + lo * given.out_width + own * kWidth, given.out_width, memory.mix,
-                        static_cast<int>(hi - lo), own_width, plan.y_aligned);
+  write(static_cast<int>(hi - lo), static_cast<int>(hi - lo));
 }
 
 }  // namespace

@@ -266,21 +266,23 @@ struct BlockAccumulators {
   }
 };
 
-/// The first `rows` rows of a tile (·, kWidth) go to `to`, `stride` elements apart, `width` entries each, in the order
-/// that makes whole lines. `aligned`: every row of `to` begins at a multiple of 16 bytes.
+/// Rows `written` … after − 1 of `to`, `stride` elements apart, `width` entries each, in the order that makes whole
+/// lines: from `first` on those of a tile (·, kWidth), before it zeros. `aligned`: every row of `to` begins at a
+/// multiple of 16 bytes.
 template <class E, int kWidth>
-__device__ inline void store_tile(E* to, int64_t stride, const E* tile, int rows, int width, bool aligned) {
+__device__ inline void store_tile(E* to, int64_t stride, const E* tile, int written, int first, int after, int width,
+                                  bool aligned) {
   constexpr int kEntries = kPieceEntries<E>;
   constexpr int kPieces = kWidth / kEntries;
-  for (int i = static_cast<int>(threadIdx.x); i < rows * kPieces; i += kThreads) {
+  for (int i = written * kPieces + static_cast<int>(threadIdx.x); i < after * kPieces; i += kThreads) {
     const int row = i / kPieces, column = i % kPieces * kEntries;
     const E* from = tile + row * row_stride<E>(kWidth) + column;
     E* entry = to + row * stride + column;
     if (aligned && column + kEntries <= width) {
-      *reinterpret_cast<uint4*>(entry) = *reinterpret_cast<const uint4*>(from);
+      *reinterpret_cast<uint4*>(entry) = row < first ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(from);
     } else {
       for (int j = 0; j < kEntries && column + j < width; ++j) {
-        entry[j] = from[j];
+        entry[j] = row < first ? E{} : from[j];
       }
     }
   }

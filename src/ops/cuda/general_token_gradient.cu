@@ -48,7 +48,8 @@ struct TokenGradientMemory {
 };
 
 /// A block: 64 rows and one chunk of dX's columns. Scores are summed over all chunks, the block's own last, whose rows
-/// of A and dC then serve dX += W̃ dC + dS A. Sequences that share the rows add to the same accumulators.
+/// of A and dC then serve dX += W̃ dC + dS A. Sequences that share the rows come one after the other, and each takes
+/// its own rows away: in those of others its A and dC are multiplied by 0, and 0 · NaN is not 0.
 template <class Math, int kWidth>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     token_gradient_kernel(CompressBackwardArguments given, CompressBackwardPlan plan, int stages) {
@@ -69,17 +70,25 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   const int row0 = 16 * warp_index() + (lane_index() >> 2);
 
   BlockAccumulators<Math, kWidth> acc;
-  clear(acc.values);
   const auto add_products = [&](int stage, int depth_of_weights, int depth_of_dscores) {
     acc.template add_product<Contiguous::depth>(memory.weights, Memory::kWeightStride, memory.dc(stage), own_width,
                                                 depth_of_weights);
     acc.template add_product<Contiguous::depth>(memory.dscores, Memory::kWeightStride, memory.rows(stage), own_width,
                                                 depth_of_dscores);
   };
+  E* out = memory.x(0);
+  int written = 0;
+  // Rows `written` … after − 1 of dX; those before `first` belong to nobody.
+  const auto write = [&](int first, int after) {
+    store_tile<E, kWidth>(static_cast<E*>(given.dx) + lo * width + own * kWidth, width, out, written, first, after,
+                          own_width, plan.dx_aligned);
+    written = after;
+  };
   for_each_segment(forward.bounds, lo, hi, [&](const Segment& segment) {
     const auto first = static_cast<int>(segment.first - lo), after = static_cast<int>(segment.after - lo);
     const auto inside = [&](int r) { return r >= first && r < after; };
     const float inverse_length = 1.0f / static_cast<float>(segment.end - segment.begin);
+    clear(acc.values);
     // The chunk of the width at a position: the block's own is the last.
     const auto chunk_at = [&](int position) { return (own + 1 + position) % plan.chunks; };
     const auto load = [&](int stage, int64_t at, int position) {
@@ -183,16 +192,16 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                    padded(max(0, min(kSlots, restore_slots - from - kSlots))));
       __syncthreads();
     }
+    acc.for_each_pair(own_width, [&](int row, int column, float left, float right) {
+      if (inside(row)) {
+        store_pair(out + row * kStride + column, left, right);
+      }
+    });
+    __syncthreads();
+    write(first, after);
+    __syncthreads();
   });
-
-  E* out = memory.x(0);
-  __syncthreads();
-  acc.for_each_pair(own_width, [&](int row, int column, float first, float second) {
-    store_pair(out + row * kStride + column, first, second);
-  });
-  __syncthreads();
-  store_tile<E, kWidth>(static_cast<E*>(given.dx) + lo * width + own * kWidth, width, out, static_cast<int>(hi - lo),
-                        own_width, plan.dx_aligned);
+  write(static_cast<int>(hi - lo), static_cast<int>(hi - lo));
 }
 
 }  // namespace
