@@ -68,9 +68,10 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
   }
   commit_copies();
   fetch_weights<T, kDepth>(given, head, shared);
+  // For all threads; a team without a sequence comes to it from another line, which __syncthreads does not allow.
   const auto await_weights = [] {
     await_copies<0>();
-    __syncthreads();
+    named_barrier(1 + kTeams, kThreads);
   };
   const auto meet_team = [&] { named_barrier(1 + team, kTeamThreads); };
   cluster_wait();
