@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: quickstart test setup configure build bench format lint clean help
+.PHONY: quickstart test setup configure build bench gpu-check format lint clean help
 
 PRESET ?= release
 JOBS ?= $(shell nproc)
@@ -33,6 +33,9 @@ bench: configure ## build and run the benchmarks: the standard set for this mach
 	$(TIMED) build $(BUILD) --target bench
 	$(TIMED) bench bench/standard.sh build/$(PRESET)
 
+gpu-check: build ## on a machine with a GPU: GPU tests and compute-sanitizer's tools; GPU_CHECK holds options
+	$(TIMED) gpu-check scripts/check_gpu.sh --build build/$(PRESET) $(GPU_CHECK)
+
 format: setup ## format the C++ and CUDA files
 	@scripts/format.sh
 
@@ -43,5 +46,5 @@ clean: ## remove what was built; .venv stays
 	rm -rf build
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PRESET=release|debug|asan, JOBS=$(JOBS), DBA_PYTHON=a Python that has torch 2.11 or newer"

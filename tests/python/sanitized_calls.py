@@ -1,0 +1,167 @@
+"""Calls the CUDA operators, forward and backward, for compute-sanitizer (scripts/check_gpu.sh).
+
+Operands are made on the CPU and copied over, results are copied back before anybody looks at them: no kernel but ours
+writes what ours read, and none but ours reads what ours write. All that is asked of a result is that it is finite; that
+it is right is for the tests to say.
+
+    compute-sanitizer --tool racecheck python3 tests/python/sanitized_calls.py general --types float32
+"""
+
+import argparse
+import itertools
+import sys
+import typing
+
+import torch
+from plain_passes import CUDA_LIBRARY, RNG, Batch, attention_operands, leaves
+
+LENGTHS = [257, 0, 1, 300, 64, 63, 1000]
+HEADS, D_P, SLOTS = 4, 16, 64
+
+
+class Case(typing.NamedTuple):
+    kernels: str
+    operator: str
+    dtype: torch.dtype
+    released: bool
+    p: float
+
+    def __str__(self):
+        form = "released" if self.released else "paper"
+        return (f"{self.operator:13} {str(self.dtype).removeprefix('torch.'):8} {self.kernels:7} "
+                f"{form if self.operator in WITH_FORMS else '':8} dropout {self.p}")
+
+
+class Operands:
+    """Makes them one by one, and remembers those that have a gradient."""
+
+    def __init__(self, dtype):
+        self.generator = torch.Generator().manual_seed(3)
+        self.dtype, self.made = dtype, []
+        self.rng = torch.tensor(RNG, device="cuda")
+
+    def __call__(self, *shape, deviation=1.0, dtype=None):
+        drawn = deviation * torch.randn(*shape, generator=self.generator)
+        self.made.append(drawn.to(dtype or self.dtype).cuda().requires_grad_())
+        return self.made[-1]
+
+    def of_a_layer(self, released):
+        """Width 256; rows of each sequence, and in form `paper` rows that all share."""
+        batch, tensors = attention_operands(HEADS, D_P, 256, 24, True, released, LENGTHS, self.generator)
+        copies = [None if t is None else t.cpu().to(self.dtype).cuda() for t in tensors]
+        self.made = leaves(copies, self.dtype)
+        return batch, self.made
+
+
+def attention(make, case):
+    batch, operands = make.of_a_layer(case.released)
+    x, each, each_bias, shared, shared_bias, restore_rows, restore_bias, out_bias, *weights = operands
+    return torch.ops.dba.attention(x, batch.begin_tensor, batch.end_tensor, each, each_bias, shared, shared_bias, 0,
+                                   weights, restore_rows, restore_bias, out_bias, HEADS, False, case.p, make.rng)
+
+
+def core(make, case):
+    weights = make.of_a_layer(case.released)[1][8:]
+    make.made = [*weights]
+    rows = SLOTS if case.released else 3 * SLOTS
+    c = make(len(LENGTHS), rows, 256, dtype=torch.float32)
+    r = make(len(LENGTHS), rows, dtype=torch.float32)
+    return torch.ops.dba.core(c, r, weights, HEADS, case.p, make.rng)
+
+
+def compress(make, case):
+    """Width 64, rows of each sequence and shared ones; with dropout half of the latter are linear."""
+    batch = Batch(LENGTHS)
+    linear = SLOTS // 2 if case.p else 0
+    return torch.ops.dba.compress(make(batch.rows, 64), batch.begin_tensor, batch.end_tensor,
+                                  make(len(batch), SLOTS, 64, deviation=0.1), make(len(batch), SLOTS),
+                                  make(SLOTS, 64, deviation=0.1), make(SLOTS), linear, case.p, make.rng)
+
+
+def restore(make, case):
+    """Width 64; the general kernels have rows of each sequence, which those of Hopper do not take."""
+    batch = Batch(LENGTHS)
+    of_each = [len(batch)] if case.kernels == "general" else []
+    return [torch.ops.dba.restore(make(batch.rows, 64), batch.begin_tensor, batch.end_tensor,
+                                  make(*of_each, SLOTS, 64, deviation=0.1), make(*of_each, SLOTS),
+                                  make(len(batch), SLOTS, 64), make(64), HEADS, bool(case.p), case.p, make.rng)]
+
+
+def residual_norm(make, case):
+    sums = torch.ops.dba.residual_norm(make(301, 256), make(301, 256), make(256), make(256), make(256), 1e-5, case.p,
+                                       make.rng, bool(case.p), None)
+    return sums[:2] if case.p else sums[1:2]
+
+
+def residual_sum(make, case):
+    return [torch.ops.dba.residual_sum(make(301, 256), make(301, 256), make(256), case.p, make.rng)]
+
+
+def gelu(make, case):
+    return [torch.ops.dba.activate(make(301, 1040), make(1040), "gelu", case.p, make.rng)]
+
+
+def relu(make, case):
+    return [torch.ops.dba.activate(make(301, 1040), make(1040), "relu", case.p, make.rng)]
+
+
+def fold(make, case):
+    return torch.ops.dba.fold(make(len(LENGTHS), D_P, 256), make(256, 256, deviation=0.1), make(256), HEADS, 0.5)
+
+
+def fold_stack(make, case):
+    weights = [make(256, 256, deviation=0.1), make(256, 256, deviation=0.1)]
+    return torch.ops.dba.fold_stack(make(D_P, 256), weights, [None, None], make(SLOTS, 256), make(SLOTS), HEADS, 0.5)
+
+
+OPERATORS = {f.__name__: f for f in (attention, core, compress, restore, residual_norm, residual_sum, gelu, relu, fold,
+                                     fold_stack)}
+WITH_FORMS = ("attention", "core")
+WITHOUT_DROPOUT = ("fold", "fold_stack")
+
+
+def cases(chosen):
+    for kernels, operator, dtype in itertools.product(chosen.kernels, chosen.operators, chosen.types):
+        forms = chosen.forms if operator in WITH_FORMS else ["paper"]
+        rates = [0.0] if operator in WITHOUT_DROPOUT else chosen.dropout
+        for form, p in itertools.product(forms, rates):
+            yield Case(kernels, operator, getattr(torch, dtype), form == "released", p)
+
+
+def call(case):
+    """Ends the program where a result is not finite."""
+    torch.ops.dba.set_cuda_kernels(case.kernels)
+    make = Operands(case.dtype)
+    outputs = OPERATORS[case.operator](make, case)
+    directions = [torch.randn(out.shape, generator=make.generator).to(out.dtype).cuda() for out in outputs]
+    gradients = torch.autograd.grad(outputs, [t for t in make.made if t is not None], directions)
+    torch.cuda.synchronize()
+    results = [t.detach().cpu() for t in (*outputs, *gradients)]
+    for index, result in enumerate(results):
+        minus_infinity = result == -torch.inf if case.operator == "compress" else False  # lse of the empty sequence
+        if not bool((result.isfinite() | minus_infinity).all()):
+            sys.exit(f"sanitized_calls.py: {case}: result {index} of {len(results)} is not finite")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Calls the CUDA operators, forward and backward.")
+    parser.add_argument("kernels", nargs="+", choices=["auto", "general"], help="which kernels serve")
+    parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS))
+    parser.add_argument("--forms", nargs="+", choices=["paper", "released"], default=["paper", "released"])
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
+    types = ["bfloat16", "float16", "float32"]
+    parser.add_argument("--types", nargs="+", choices=types, default=types)
+    chosen = parser.parse_args()
+    if not (torch.cuda.is_available() and CUDA_LIBRARY.exists()):
+        sys.exit("sanitized_calls.py: needs a CUDA GPU and libdba_cuda beside libdba")
+    torch.ops.dba.set_backend("fused")  # a fall-back to the reference is an error
+    count = 0
+    for case in cases(chosen):
+        print(case, flush=True)  # before what the tool says of it
+        call(case)
+        count += 1
+    print(f"{count} calls, all results finite")
+
+
+if __name__ == "__main__":
+    main()
