@@ -75,8 +75,8 @@ const zoo::Member* member_of(const Method& method) {
 /// Options that the attention does not have are an error of the list, not of the measurement.
 void check_member_options(const Method& method) {
   try {
-    constexpr int64_t kAnyLength = 1, kWidth = 2, kHeads = 1;
-    make_attention(attention_text(method, kAnyLength), DBAttentionOptions(kWidth, kHeads));
+    constexpr int64_t kAnyLength = 1;
+    check_attention(attention_text(method, kAnyLength));
   } catch (const c10::Error& error) {
     throw std::invalid_argument(error.what_without_backtrace());
   }

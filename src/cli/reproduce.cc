@@ -1,10 +1,12 @@
 #include "cli/reproduce.h"
 
+#include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "config/keys.h"
 #include "dba/config/config_file.h"
 #include "dba/run/signals.h"
+#include "dba/train/model.h"
 #include "reproduce/experiment.h"
 #include "reproduce/runner.h"
 #include "reproduce/shortened.h"
@@ -75,6 +78,29 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
   }
 }
 
+/// A --set that makes no model is told before the first run, and whether the data are there or not.
+void check_overrides(const std::vector<reproduce::Run>& runs, const reproduce::Places& places,
+                     const std::vector<std::string>& overrides) {
+  for (const auto& run : runs) {
+    const auto state = state_of(run, places);
+    if (state == reproduce::State::finished || state == reproduce::State::interrupted)
+      continue;  // their settings stay those they began with
+    try {
+      auto config = config::load_config(places.configs / run.config);
+      for (const auto* list : {&run.overrides, &overrides})
+        for (const auto& assignment : *list)
+          config::apply_override(config, assignment);
+      train::check_attention(config.model);
+    } catch (const c10::Error& error) {
+      throw CLI::ValidationError("--set", run.name() + ": " + error.what_without_backtrace());
+    } catch (const std::invalid_argument& error) {
+      throw CLI::ValidationError("--set", run.name() + ": " + error.what());
+    } catch (const std::runtime_error&) {
+      // A file that cannot be read is the failure of its own runs, which say so.
+    }
+  }
+}
+
 void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments arguments) {
   auto& options = arguments.options;
   const reproduce::Places places{
@@ -105,6 +131,8 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   if (!options.overrides.empty() && arguments.updates == 0 && arguments.results == "results/" + experiment.name)
     throw CLI::ValidationError("--set", "changes the recipe, and " + arguments.results +
                                             " is for the recipe as it is; name other --runs and --results");
+  if (!options.overrides.empty())
+    check_overrides(runs, places, options.overrides);
   options.threads = arguments.threads >= 0 ? arguments.threads : options.jobs > 1 ? 1 : 0;
   options.machine = machine();
   options.bfloat16 = options.device != "cpu" && !ask_cuda_driver().devices.empty();

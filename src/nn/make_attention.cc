@@ -88,4 +88,10 @@ std::shared_ptr<torch::nn::Module> make_attention(const std::string& method, con
   return module;
 }
 
+void check_attention(const std::string& method) {
+  // Methods look at their options where they are made; the narrowest layer costs next to nothing.
+  constexpr int64_t kWidth = 2, kHeads = 1;
+  make_attention(method, DBAttentionOptions(kWidth, kHeads));
+}
+
 }  // namespace dba

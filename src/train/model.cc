@@ -10,6 +10,7 @@
 #include "dba/config/config_file.h"
 #include "dba/nn/classifier.h"
 #include "dba/nn/dual_encoder.h"
+#include "dba/nn/make_attention.h"
 #include "dba/nn/serialize.h"
 #include "dba/zoo.h"
 
@@ -19,11 +20,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// The attention and its options as `make_attention` takes them.
-std::string attention_of(const ModelPlan& plan) {
-  const auto& m = plan.config.model;
+std::string attention_of(const config::ModelConfig& m, std::int64_t longest) {
   auto values = zoo::parse_values(m.method_options);
   if (zoo::member(m.method).capabilities.needs_max_length) {
-    values.emplace("max_length", std::to_string(plan.longest));
+    values.emplace("max_length", std::to_string(longest));
   }
   std::string text;
   for (const auto& [name, value] : values) {
@@ -46,7 +46,7 @@ ClassifierOptions classifier_options(const ModelPlan& plan) {
                        .dropout(m.attention_dropout)
                        .z_dropout(m.dropout);
   auto layer = EncoderLayerOptions(m.d, m.heads, m.d_ffn)
-                   .attention(attention_of(plan))
+                   .attention(attention_of(m, plan.longest))
                    .attention_options(attention)
                    .dropout(m.dropout)
                    .activation_dropout(m.activation_dropout)
@@ -134,6 +134,11 @@ void check_size(const ModelPlan& plan, const TensorFile& file, const std::filesy
 }
 
 }  // namespace
+
+void check_attention(const config::ModelConfig& model) {
+  constexpr std::int64_t kAnyLength = 1;
+  dba::check_attention(attention_of(model, kAnyLength));
+}
 
 Model::Model(ModelPlan plan) : plan_(std::move(plan)), module_(make_module(plan_)) {}
 

@@ -237,6 +237,7 @@ class Trainer {
 }  // namespace
 
 TrainResult train(const config::TrainConfig& config, run::RunFolder& folder, const TrainOptions& options) {
+  check_attention(config.model);  // before data are read, which may take long
   // Bad data are refused here, before the folder holds a run.
   Trainer trainer(config, folder, options);
   if (!options.resume) {

@@ -109,6 +109,26 @@ TEST(Zoo, RefusesWhatItDoesNotKnow) {
       {"linear", "memory", "2", "3"});
 }
 
+TEST(Zoo, AConfigurationIsCheckedWithoutData) {
+  config::ModelConfig model;
+  for (const auto& name : member_names()) {
+    model.method = name;
+    EXPECT_NO_THROW(train::check_attention(model)) << name;
+  }
+  const auto refused = [](const std::string& method, const std::string& options,
+                          const std::vector<std::string>& words) {
+    config::ModelConfig wrong;
+    wrong.method = method;
+    wrong.method_options = options;
+    expect_refusal([&] { train::check_attention(wrong); }, words);
+  };
+  refused("performer", "window=8", {"performer", "features", "\"window\""});
+  refused("linformer", "max_length=0", {"max_length", "1 or more", "\"0\""});
+  refused("bigbird", "window=4", {"window", "odd", "4"});
+  refused("dba", "window=8", {"\"dba\"", "no options", "window=8"});
+  refused("local", "block", {"name=value", "\"block\""});
+}
+
 TEST(Zoo, ParametersAreDrawnAnewAndChoicesKept) {
   const auto layer = zoo::make("performer", small());
   const auto buffer = layer->named_buffers()["features"].clone();

@@ -28,4 +28,7 @@ std::vector<std::string> attention_methods();
 /// dynamic_cast to `Attention` gives its interface.
 std::shared_ptr<torch::nn::Module> make_attention(const std::string& method, const DBAttentionOptions& options);
 
+/// Refuses, with the same words, what `make_attention` would refuse of a method and its options at any width.
+void check_attention(const std::string& method);
+
 }  // namespace dba

@@ -25,6 +25,9 @@ struct ModelPlan {
   }
 };
 
+/// Refuses an attention, or options of it, that no Model could be made with, whatever the data are. It needs none.
+void check_attention(const config::ModelConfig& model);
+
 /// A classifier of sequences, or of pairs of them, as the configuration describes it.
 class Model {
  public:
