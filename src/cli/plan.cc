@@ -1,69 +1,23 @@
 #include "cli/plan.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <numeric>
-#include <span>
-#include <stdexcept>
 #include <string>
-#include <vector>
 
-#include "bench/precision.h"
-#include "bytes/count.h"
 #include "cli/exit_status.h"
-#include "cli/machine.h"
 #include "cli/number_checks.h"
-#include "dba/bytes/atomic_write.h"
-#include "dba/run/progress.h"
+#include "cli/plan_arguments.h"
+#include "cli/plan_sweeps.h"
+#include "cli/text_output.h"
 #include "dba/run/signals.h"
-#include "plan/calibrate.h"
 #include "plan/constants_file.h"
 #include "plan/report.h"
 
 namespace dba::cli {
 namespace {
-
-constexpr const char* kStandardOutput = "-";
-
-struct PlanArguments {
-  std::int64_t length = 0;
-  std::vector<std::int64_t> lengths;
-  std::int64_t batch = 1;
-  std::int64_t d = 256, heads = 4, d_p = 16, d_in = 24;
-  std::string form = "paper";
-  std::string normalise = "softmax";
-  std::string slots = "shared";
-  std::string dtype = "float32";
-  std::string device = "cpu";
-  std::string pass = "forward";
-  double dropout = 0.0;
-  int threads = 0;
-  double seconds = 0.0;
-  bool measure = false;
-  bool calibrate = false;
-  bool grid = false;
-  std::string json;
-  bool quiet = false;
-};
-
-at::DeviceType parse_device(const std::string& name) {
-  if (name == "cuda" && !at::globalContext().hasCUDA()) {
-    throw std::runtime_error("plan: --device cuda: torch finds no CUDA GPU that it can use; `dba info` says more");
-  }
-  return name == "cuda" ? at::kCUDA : at::kCPU;
-}
-
-bench::Precision parse_dtype(const std::string& name) {
-  try {
-    return bench::parse_precision(name);
-  } catch (const std::invalid_argument& error) {
-    throw CLI::ValidationError("--dtype", error.what());
-  }
-}
 
 plan::Shape shape_of(const PlanArguments& a) {
   if (a.length == 0 && a.lengths.empty()) {
@@ -97,119 +51,14 @@ plan::Shape shape_of(const PlanArguments& a) {
     throw CLI::ValidationError("--normalise", "must be softmax in form released, got linear");
   }
   shape.slots_per_sequence = a.slots == "each";
-  const auto precision = parse_dtype(a.dtype);
+  const auto precision = plan_precision(a);
   shape.dtype = bench::compute_type(precision);
   shape.autocast = precision == bench::Precision::autocast;
-  shape.device = parse_device(a.device);
+  shape.device = plan_device(a);
   shape.training = a.pass == "training";
   shape.dropout = a.dropout;
   shape.threads = at::get_num_threads();
   return shape;
-}
-
-void write(const std::string& file, const std::string& text) {
-  if (file == kStandardOutput) {
-    std::cout << text << std::flush;
-  } else {
-    bytes::atomic_write(file, [&](bytes::OutputFile& output) { output.write(std::as_bytes(std::span(text))); });
-  }
-}
-
-/// Text for people unless JSON takes its place on standard output; JSON where it was asked for.
-void print(const PlanArguments& arguments, const std::string& text, const std::string& json) {
-  if (arguments.json != kStandardOutput) {
-    std::cout << text << std::flush;
-  }
-  if (!arguments.json.empty()) {
-    write(arguments.json, json);
-  }
-}
-
-bool stopped() {
-  return run::StopSignals::received() != 0;
-}
-
-void end_if_stopped() {
-  if (stopped()) {
-    throw ExitStatus{run::StopSignals::exit_code(run::StopSignals::received())};
-  }
-}
-
-/// A bar that knows its length when the first step is done.
-class Bar {
- public:
-  explicit Bar(bool quiet) {
-    look_.quiet = quiet;
-  }
-  void operator()(std::size_t done, std::size_t total) {
-    if (!progress_) {
-      progress_ = std::make_unique<run::Progress>(0, static_cast<std::int64_t>(total), look_);
-    }
-    progress_->update(static_cast<std::int64_t>(done));
-    if (done == total) {
-      progress_->finish();
-    }
-  }
-
- private:
-  run::Progress::Options look_;
-  std::unique_ptr<run::Progress> progress_;
-};
-
-std::string machine_line(at::DeviceType device) {
-  std::string line;
-  for (const auto& [name, value] : describe_machine(at::Device(device))) {
-    if (name == "CPU" || name == "GPU" || name == "threads" || name == "dba") {
-      line += (line.empty() ? "" : "; ") + (name == "CPU" || name == "GPU" ? value : name + " " + value);
-    }
-  }
-  return line;
-}
-
-void run_calibrate(const PlanArguments& arguments) {
-  const auto device = parse_device(arguments.device);
-  const auto precision = parse_dtype(arguments.dtype);
-  const auto dtype = bench::compute_type(precision);
-  const auto path = plan::constants_path();
-  // Before a minute of work: the sections of other devices and types are kept, so the file must be readable.
-  auto file = plan::read_constants_file(path);
-  const run::StopSignals signals;
-  Bar bar(arguments.quiet);
-  plan::Calibration found;
-  try {
-    found = plan::calibrate(plan::calibration_shapes(device, dtype), std::ref(bar), stopped);
-  } catch (const std::runtime_error&) {
-    end_if_stopped();
-    throw;
-  }
-  const auto section = plan::section_name(device, dtype);
-  file.machine = machine_line(device);
-  file.sections[section] = found.constants;
-  plan::write_constants_file(path, file);
-  plan::forget_constants();
-  const auto percent = [](double share) { return std::to_string(static_cast<int>(100 * share + 0.5)) + " %"; };
-  std::cout << section << ": fitted to " << bytes::counted(found.samples, "figure") << "; predictions are off by "
-            << percent(found.error_after) << " (root mean square), by " << percent(found.error_before)
-            << " with the defaults\nwritten to " << path.string() << "\n";
-}
-
-void run_grid(const PlanArguments& arguments) {
-  const auto device = parse_device(arguments.device);
-  const auto precision = parse_dtype(arguments.dtype);
-  if (precision == bench::Precision::autocast) {
-    throw CLI::ValidationError("--dtype", "must be a type of tokens with --grid, got autocast; take bfloat16");
-  }
-  const run::StopSignals signals;
-  Bar bar(arguments.quiet);
-  constexpr double kSeconds = 0.1;
-  const auto rows = plan::measure_grid(plan::grid_shapes(device, bench::compute_type(precision)),
-                                       arguments.seconds > 0 ? arguments.seconds : kSeconds, std::ref(bar), stopped);
-  std::string text;
-  for (const auto& [name, value] : describe_machine(at::Device(device))) {
-    text += name + ": " + value + "  \n";
-  }
-  print(arguments, text + "\n" + plan::to_markdown(rows), plan::to_json(rows));
-  end_if_stopped();
 }
 
 void run_shape(const PlanArguments& arguments) {
@@ -228,11 +77,11 @@ void run_shape(const PlanArguments& arguments) {
     plan::Effort effort;
     effort.seconds = arguments.seconds > 0 ? arguments.seconds : effort.seconds;
     effort.softmax = true;
-    effort.stop = stopped;
+    effort.stop = plan_is_stopped;
     report.figures = plan::measure(report.shape, report.plan, effort);
     end_if_stopped();
   }
-  print(arguments, plan::to_text(report), plan::to_json(report));
+  print_plan(arguments, plan::to_text(report), plan::to_json(report));
   if (report.figures) {
     const auto& figures = report.figures->candidates;
     if (std::any_of(figures.begin(), figures.end(), [](const auto& one) { return !one.second.failure.empty(); })) {
@@ -246,9 +95,9 @@ void run_plan(const PlanArguments& arguments) {
     at::set_num_threads(arguments.threads);
   }
   if (arguments.calibrate) {
-    run_calibrate(arguments);
+    calibrate_plan(arguments);
   } else if (arguments.grid) {
-    run_grid(arguments);
+    measure_plan_grid(arguments);
   } else {
     run_shape(arguments);
   }

@@ -14,8 +14,6 @@
 #include "bytes/count.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/bytes/errors.h"
-#include "dba/config/config_file.h"
-#include "dba/data/data_path.h"
 #include "dba/run/signals.h"
 #include "reproduce/child_process.h"
 #include "reproduce/result.h"
@@ -36,26 +34,6 @@ std::string best_of(const Result& result) {
     text += part;
   }
   return text.empty() ? "no test accuracy" : text;
-}
-
-/// A ready cache, DATA/task/train.cache for data.train, or the first of the names that is there, or the first one.
-std::filesystem::path data_path(const Run& run, const std::string& key, const std::string& names,
-                                const Places& places) {
-  const auto ready = places.data / run.task / (key.substr(key.find('.') + 1) + ".cache");
-  if (run::is_there(ready))
-    return ready;
-  for (std::size_t begin = 0; begin < names.size();) {
-    const auto end = std::min(names.find('|', begin), names.size());
-    const auto path = places.data / names.substr(begin, end - begin);
-    if (run::is_there(data::DataPath::parse(path).path))
-      return path;
-    begin = end + 1;
-  }
-  return places.data / names.substr(0, names.find('|'));
-}
-
-bool falls_back(const Run& run, const Places& places, const RunnerOptions& options) {
-  return !options.bfloat16 && config::load_config(places.configs / run.config).precision == "bfloat16";
 }
 
 /// Runs of one configuration and several seeds in one process: the start of a program with a GPU takes seconds.
@@ -177,7 +155,7 @@ class Runner {
       if (options_.threads > 0)
         environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
       const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
-      const bool in_float32 = !resumes && falls_back(first, places_, options_);
+      const bool in_float32 = !resumes && falls_back_to_float32(first, places_, options_);
       running_.push_back({group, ChildProcess(words, environment, places_.log(first)), Clock::now()});
       screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
                    (other_settings ? " with the settings it began with" : "") +
@@ -277,79 +255,6 @@ class Runner {
 };
 
 }  // namespace
-
-std::string to_string(State state) {
-  switch (state) {
-    case State::finished:
-      return "finished";
-    case State::interrupted:
-      return "interrupted";
-    case State::fresh:
-      return "to do";
-    case State::no_data:
-      break;
-  }
-  return "no data";
-}
-
-std::vector<std::filesystem::path> missing_data(const Run& run, const Places& places) {
-  std::vector<std::filesystem::path> missing;
-  for (const auto& [key, names] : run.data) {
-    const auto path = data::DataPath::parse(data_path(run, key, names, places)).path;
-    if (!run::is_there(path))
-      missing.push_back(path);
-  }
-  return missing;
-}
-
-State state_of(const Run& run, const Places& places) {
-  if (run::is_there(places.result(run)) || run::is_there(places.run_folder(run) / "report.json"))
-    return State::finished;
-  if (!missing_data(run, places).empty())
-    return State::no_data;
-  return run::is_there(places.run_folder(run) / "config.yaml") ? State::interrupted : State::fresh;
-}
-
-std::vector<std::string> train_words(const Run& run, const Places& places, const RunnerOptions& options) {
-  const auto folder = places.run_folder(run).string();
-  if (state_of(run, places) == State::interrupted)
-    return {"train", "--resume", folder};
-  std::vector<std::string> words = {"train", "--config", (places.configs / run.config).string(), "--run", folder};
-  const auto set = [&](const std::string& assignment) {
-    words.emplace_back("--set");
-    words.push_back(assignment);
-  };
-  for (const auto& [key, names] : run.data)
-    set(key + "=" + data_path(run, key, names, places).string());
-  // Runs of one task read the same data.
-  set("data.cache=" + (places.runs / "cache" / run.task).string());
-  set("seed=" + std::to_string(run.seed));
-  for (const std::string& assignment : run.overrides)
-    set(assignment);
-  if (!options.device.empty())
-    set("device=" + options.device);
-  if (falls_back(run, places, options))
-    set("precision=float32");
-  if (options.threads > 0)
-    set("threads=" + std::to_string(options.threads));
-  for (const std::string& assignment : options.overrides)
-    set(assignment);
-  return words;
-}
-
-std::vector<std::string> train_words(const std::vector<const Run*>& group, const Places& places,
-                                     const RunnerOptions& options) {
-  auto words = train_words(*group.front(), places, options);
-  if (group.size() == 1)
-    return words;
-  const auto folder = places.run_folder(*group.front()).string();
-  std::ranges::replace(words, folder, folder.substr(0, folder.rfind("-seed")));
-  std::string seeds;
-  for (const Run* run : group)
-    seeds += (seeds.empty() ? "" : ",") + std::to_string(run->seed);
-  words.insert(words.end(), {"--seeds", seeds});
-  return words;
-}
 
 Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, const Places& places,
                      const RunnerOptions& options) {
