@@ -141,7 +141,7 @@ work() {
   case $1 in
     tests-python)
       "$python" -c 'import torch; assert torch.cuda.is_available(), "PyTorch sees no GPU"' &&
-        limited "$python" "${pytest[@]}" tests/python/test_{cuda_passes,cuda_promises,ops,zoo}.py \
+        limited "$python" "${pytest[@]}" tests/python/test_{cuda_passes,cuda_promises,ops,zoo,zoo_cuda}.py \
           -k "cuda or gpu or agreeing"
       ;;
     tests-cpp) limited "$build/tests/test_cuda" ;;

@@ -282,42 +282,6 @@ TEST(TrainingStep, RemembersTheFirstLossThatIsNotFinite) {
   EXPECT_EQ(training.first_bad.item<std::int64_t>(), 41);
 }
 
-TEST(Optimisers, TakeTheirNumbersFromATensor) {
-  for (const auto* name : {"adamw", "adam", "radam", "sgd"}) {
-    config::OptimiserConfig config;
-    config.name = name;
-    config.weight_decay = 0.1;
-    config.betas = {0.9, 0.999};
-    const auto start = torch::linspace(-1, 1, 12).view({3, 4});
-    const auto plain = start.clone().requires_grad_(), by_tensor = start.clone().requires_grad_();
-    const auto one = make_optimiser(config, {{"p", plain}}), other = make_optimiser(config, {{"p", by_tensor}});
-    for (int update = 1; update <= 12; ++update) {
-      for (const auto& [optimiser, parameter] : {std::pair(one.get(), plain), std::pair(other.get(), by_tensor)}) {
-        optimiser->zero_grad();
-        (parameter.sin() * parameter).sum().backward();
-      }
-      const auto lr = 0.05 / update;
-      one->step(lr);
-      other->step(torch::tensor(other->next_numbers(lr), at::kDouble));
-      ASSERT_LT((plain - by_tensor).abs().max().item<double>(), 2e-6) << name << ", update " << update;
-    }
-    EXPECT_EQ(one->updates(), other->updates());
-    EXPECT_GT((plain - start).abs().max().item<double>(), 1e-2);
-  }
-}
-
-TEST(Optimisers, SayFromWhichUpdateOnTheirWorkIsTheSame) {
-  config::OptimiserConfig config;
-  config.name = "radam";
-  config.betas = {0.9, 0.999};
-  const auto optimiser = make_optimiser(config, {{"p", torch::ones({1}).requires_grad_()}});
-  EXPECT_FALSE(optimiser->settled());
-  optimiser->set_updates(5);
-  EXPECT_TRUE(optimiser->settled());
-  config.name = "adamw";
-  EXPECT_TRUE(make_optimiser(config, {})->settled());
-}
-
 TEST(KernelShares, TellPartsByTheNamesOfKernels) {
   const auto text = kernel_table({{"void dba::ops::cuda::hopper::compress_kernel<64>(Arguments)", 0.004},
                                   {"void dba::ops::cuda::forward_kernel<float>(ResidualForward)", 0.002},

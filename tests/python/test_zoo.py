@@ -1,47 +1,12 @@
 """The zoo by name in Python: every member runs, learns, ignores padding and does what its record says."""
 
 import copy
-import pathlib
 import pickle
-import sys
 
 import pytest
 import torch
+from small_zoo import D, HEADS, LONGEST, NAMES, OPTIONS, dba, made, tokens
 from torch import nn
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
-import dba  # noqa: E402
-
-D, HEADS, LONGEST = 16, 2, 40
-# Small enough that sequences of forty tokens have several blocks, chunks and segments.
-OPTIONS = {
-    "local": {"block": 8},
-    "sparse": {"summary": 2},
-    "longformer": {"window": 8, "globals": 2},
-    "bigbird": {"block": 4, "random": 1},
-    "linformer": {"k": 5, "max_length": LONGEST},
-    "reformer": {"chunk": 4, "buckets": 4},
-    "sinkhorn": {"block": 8, "max_length": LONGEST},
-    "synthesizer": {"kind": "mixed", "max_length": LONGEST},
-    "performer": {"features": 32},
-    "nystromformer": {"landmarks": 5, "conv": 3},
-    "yoso": {"tau": 3, "hashes": 4},
-    "scatterbrain": {"window": 8, "features": 8},
-    "pixelfly": {"block": 4, "butterfly": 4, "rank": 3},
-    "luna": {"d_p": 4, "mask_slots": True},
-    "dba": {"d_p": 4, "d_in": 8},
-}
-NAMES = dba.zoo.names()
-
-
-def made(name, **more):
-    torch.manual_seed(2)
-    return dba.zoo.make(name, D, HEADS, dtype=torch.float64, **OPTIONS.get(name, {}), **more)
-
-
-def tokens(*shape, seed=3):
-    return torch.randn(*shape, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def close(a, b):
@@ -239,108 +204,3 @@ def test_agreeing_codes_are_counted(device, n, m, hashes):
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         found = torch.ops.dba.code_agreement(queries, keys, dtype)
         assert found.dtype == dtype and torch.equal(found, counts.to(dtype))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
-@pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_member_computes_the_same_on_a_gpu(name, padded):
-    layer = made(name).eval()
-    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [1], [23]]) if padded else None
-
-    def outcome(device):
-        x = tokens(3, LONGEST).to(device).requires_grad_()
-        y = layer.to(device)(x, key_padding_mask=padding.to(device) if padded else None)[0]
-        weight = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view_as(y).to(device)
-        return y.detach().cpu(), torch.autograd.grad((y * weight).sum(), x)[0].cpu()
-
-    torch.testing.assert_close(outcome("cuda"), outcome("cpu"), rtol=1e-7, atol=1e-7)
-
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
-# Heads have eight columns, as PyTorch's memory-efficient kernel takes them; keys are no multiple of eight.
-ON_KERNELS = {
-    "softmax": {},
-    "local": {"block": 7},
-    "sparse": {"summary": 3},
-    "longformer": {"window": 10, "globals": 3},
-    "bigbird": {"block": 5, "random": 2},
-    "linformer": {"k": 5, "max_length": LONGEST},
-    "sinkhorn": {"block": 7, "max_length": LONGEST},
-    "nystromformer": {"landmarks": 5, "conv": 3},
-    "pixelfly": {"block": 3, "butterfly": 4, "rank": 3},
-}
-
-
-def kernel_layer(name, dtype, dropout=0.0):
-    torch.manual_seed(2)
-    return dba.zoo.make(name, D, HEADS, dtype=dtype, dropout=dropout, **ON_KERNELS[name])
-
-
-@needs_gpu
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)])
-@pytest.mark.parametrize("lengths", [[LONGEST, 1, 23, 0], [37, 37, 37], [LONGEST, LONGEST]])
-@pytest.mark.parametrize("name", ON_KERNELS)
-def test_kernels_that_take_masks_compute_what_the_cpu_does_in_double(name, lengths, dtype, tolerance):
-    """Values and gradients with padding and without, sequences of no token among them: there a query sees nothing."""
-    longest, batch = max(lengths), len(lengths)
-    padding = torch.arange(longest) >= torch.tensor(lengths)[:, None]
-    weight = tokens(batch, longest, seed=4)
-    start = kernel_layer(name, dtype).eval()
-
-    def outcome(device, in_dtype):
-        layer = copy.deepcopy(start).to(device, in_dtype)
-        x = tokens(batch, longest).to(dtype).to(device, in_dtype).requires_grad_()
-        y = layer(x, key_padding_mask=padding.to(device) if padding.any() else None)[0]
-        leaves = [x, *layer.parameters()]
-        gradients = torch.autograd.grad((y.double() * weight.to(device)).sum(), leaves)
-        return [one.detach().double().cpu() for one in (y, *gradients)]
-
-    for found, expected in zip(outcome("cuda", dtype), outcome("cpu", torch.float64), strict=True):
-        assert found.isfinite().all()
-        assert (found - expected).norm() <= tolerance * max(expected.norm(), 1.0)
-
-
-@needs_gpu
-@pytest.mark.parametrize("name", [*ON_KERNELS, "reformer"])
-def test_dropout_on_a_gpu_is_the_seeds_and_its_gradient_is_of_the_same_entries(name):
-    torch.manual_seed(2)
-    options = ON_KERNELS.get(name, {"chunk": LONGEST, "buckets": 2, "rounds": 1})
-    layer = dba.zoo.make(name, D, HEADS, dropout=0.4, **options).cuda()
-    padding = (torch.arange(LONGEST) >= torch.tensor([[LONGEST], [23]])).cuda()
-    value = layer.w_v.weight
-    direction = torch.randn(value.shape, generator=torch.Generator().manual_seed(6)).cuda()
-    x, weight = tokens(2, LONGEST).float().cuda(), tokens(2, LONGEST, seed=4).float().cuda()
-
-    def loss(seed, step=0.0):
-        torch.manual_seed(seed)
-        state = {"w_v.weight": value + step * direction}
-        return (torch.func.functional_call(layer, state, (x,), {"key_padding_mask": padding})[0] * weight).sum()
-
-    assert torch.equal(loss(1), loss(1)) and not torch.equal(loss(1), loss(2))
-    # The output is linear in the values' weights: a difference of any width is exact.
-    slope = (torch.autograd.grad(loss(1), value)[0] * direction).sum()
-    torch.testing.assert_close(slope, (loss(1, 1.0) - loss(1, -1.0)) / 2, rtol=1e-3, atol=1e-3)
-
-
-@needs_gpu
-def test_more_blocks_than_a_grid_has_places_for_are_attended_to():
-    layer = dba.zoo.make("local", D, HEADS, block=1).cuda()
-    x = torch.randn(2, 40000, D, device="cuda", requires_grad=True)
-    y = layer(x)[0]
-    torch.testing.assert_close(y, layer.w_o(layer.w_v(x)), rtol=1e-4, atol=1e-4)
-    y.sum().backward()
-    assert x.grad.isfinite().all()
-
-
-@needs_gpu
-def test_reformer_trains_on_long_batches_within_the_memory_of_one_map():
-    batch, n, d, heads, keys = 256, 1025, 64, 8, 2 * 128
-    layer = dba.zoo.make("reformer", d, heads, dropout=0.1, dtype=torch.bfloat16).cuda()
-    x = torch.randn(batch, n, d, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    layer(x)[0].sum().backward()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    layer(x)[0].sum().backward()
-    assert torch.cuda.max_memory_allocated() - before < batch * n * heads * keys * 4

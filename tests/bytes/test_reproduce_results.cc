@@ -1,0 +1,85 @@
+// `dba reproduce`: what is kept of runs and what the page says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "dba/bytes/errors.h"
+#include "reproduce/result.h"
+#include "reproduce/table.h"
+#include "small_experiment.h"
+
+namespace dba::reproduce {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+
+TEST(ReproduceResults, HoldSettingsProtocolsAndThinnedCurves) {
+  const Small small("");
+  const auto run = small.runs().front();
+  const auto folder = small.places.run_folder(run);
+  write(folder / "config.yaml", "data:\n  train: /home/somebody/apples.ts\n  cache: /tmp/cache\nmodel:\n  d: 32\n");
+  write(folder / "report.json",
+        R"({"protocol": "honest", "commit": "abc", "version": "0", "torch": "2", "device": "cpu", "threads": 1,
+            "precision": "float32", "seconds": 3.5, "updates": 999, "best_update": 7, "parameters": 9,
+            "training_examples": 5, "model_chosen_on": "x", "test": {"accuracy": 0.25}})");
+  std::string lines;
+  for (int step = 0; step < 999; ++step)
+    lines += R"({"step": )" + std::to_string(step) + R"(, "part": "train", "loss": 0.1234567, "accuracy": 1.0})" + "\n";
+  write(folder / "metrics.jsonl", lines);
+  std::filesystem::create_directories(small.places.results);
+  const std::vector<std::pair<std::string, std::string>> machine = {{"CPU", "a processor"}};
+  const auto file = small.places.result(run);
+  const Result result = write_result(small.experiment, run, folder, file, machine);
+  EXPECT_EQ(result.accuracy, (std::map<std::string, double>{{"honest", 0.25}})) << "without train.watch_test one";
+
+  const auto json = nlohmann::json::parse(bytes::contents(file));
+  EXPECT_EQ(json["config"]["model"]["d"], 32);
+  EXPECT_EQ(json["config"]["data"]["train"], "apples.ts") << "where the data lay is nobody's business";
+  EXPECT_EQ(json["config"]["data"]["cache"], "");
+  EXPECT_EQ(json["machine"]["CPU"], "a processor");
+  const auto& curve = json["curves"]["train"];
+  ASSERT_EQ(curve["step"].size(), kCurvePoints);
+  EXPECT_EQ(curve["step"].front(), 0);
+  EXPECT_EQ(curve["step"].back(), 998);
+  EXPECT_EQ(curve["loss"].front(), 0.1235);
+
+  write(file, "{\"task\": \"apples\"}");
+  EXPECT_THAT([&] { read_result(file); }, ThrowsMessage<bytes::FormatError>(HasSubstr("apples-dba-seed1.json")));
+}
+
+Result result_of(const std::string& task, const std::string& method, double accuracy) {
+  Result result;
+  result.task = task;
+  result.method = method;
+  result.accuracy = {{"as_published", accuracy}};
+  return result;
+}
+
+TEST(ReproduceTable, GivesMeanDeviationSeedsAndThePaperBeside) {
+  EXPECT_EQ(mean_and_deviation(std::vector{0.5, 0.6, 0.7}, 1), "60.0 ± 10.0 (3)");
+  EXPECT_EQ(mean_and_deviation(std::vector{0.98}, 1), "98.0 (1)");
+  const Small small("");
+  const std::vector<Result> results = {result_of("apples", "dba", 0.9), result_of("apples", "dba", 0.92),
+                                       result_of("apples", "softmax", 0.8), result_of("pears", "dba", 0.7)};
+  const std::string page = results_page(small.experiment, results);
+  EXPECT_THAT(page, AllOf(HasSubstr("| Apples | here | 91.0 ± 1.4 (2) | 80.0 (1) |\n| | paper | 91.5 ± 0.2 | 90.0 |"),
+                          HasSubstr("| Pears | here | 70.0 (1) | – |\n| | paper | 70.0 | – |")));
+  EXPECT_THAT(page, Not(HasSubstr("## Honest"))) << "a protocol that nothing ran under";
+  EXPECT_THAT(page, Not(HasSubstr("mean of"))) << "one task alone has both methods";
+}
+
+TEST(ReproduceTable, MeansAreOverTheTasksThatAllMethodsHaveRun) {
+  const Small small("");
+  const std::vector<Result> results = {result_of("apples", "dba", 0.9), result_of("apples", "softmax", 0.8),
+                                       result_of("pears", "dba", 0.7), result_of("pears", "softmax", 0.5)};
+  EXPECT_THAT(results_page(small.experiment, results),
+              HasSubstr("| mean of the paper's 2 above | here | 80.0 | 65.0 |\n| | paper | 80.8 | – |"));
+}
+
+}  // namespace
+}  // namespace dba::reproduce
