@@ -118,9 +118,7 @@ class ZooAttention : public torch::nn::Module, public Attention {
   int64_t head_width() const {
     return options.d() / options.heads();
   }
-  /// Dropout of a map, in training.
-  at::Tensor drop(const at::Tensor& map) const;
-  /// Its rate now: 0 but in training.
+  /// The rate of dropout of a map now: 0 but in training.
   double drop_rate() const {
     return is_training() ? options.dropout() : 0.0;
   }

@@ -197,11 +197,17 @@ at::Tensor MapPiece::of(const at::Tensor& x, size_t axes) const {
 
 at::Tensor MapPiece::dropout_mask(const std::array<int64_t, 4>& sizes, int64_t keys, double dropout,
                                   const at::Tensor& rng, at::ScalarType type) const {
-  const auto numbers = [&](size_t axis) {
-    return torch::arange(first[axis], first[axis] + count[axis], rng.options());
+  // Few operations: on a GPU each would be a kernel for some integers.
+  const auto numbers = [&](int64_t from, int64_t step, size_t axis) {
+    return torch::arange(from, from + step * count[axis], step, rng.options());
   };
-  const auto head = (numbers(0) * sizes[1]).unsqueeze(1) + numbers(1);
-  const auto block = ((head * sizes[2]).unsqueeze(2) + numbers(2)).flatten();
+  auto block = numbers((first[0] * sizes[1] + first[1]) * sizes[2] + first[2], sizes[1] * sizes[2], 0);
+  if (count[1] > 1) {
+    block = (block.unsqueeze(1) + numbers(0, sizes[2], 1)).flatten();
+  }
+  if (count[2] > 1) {
+    block = (block.unsqueeze(1) + numbers(0, 1, 2)).flatten();
+  }
   return ops::dropout_mask({dropout, rng}, ops::kSiteCore, block, torch::full_like(block, first[3]), count[3], keys,
                            type)
       .view({count[0], count[1], count[2], count[3], keys});
@@ -233,14 +239,18 @@ std::vector<MapPiece> map_pieces(const std::array<int64_t, 4>& sizes, int64_t ke
 }
 
 at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout) {
+  return transient_map_attention(queries, seen, ops::Dropout::draw(dropout, queries.device()));
+}
+
+at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen,
+                                   const ops::Dropout& dropout) {
   std::vector<Tensor> tensors{queries}, masks;
   for (const auto& part : seen) {
     tensors.insert(tensors.end(), {part.keys, part.values});
     masks.push_back(part.mask);
   }
-  const auto drawn = ops::Dropout::draw(dropout, queries.device());
   return TransientMap::apply(at::TensorList(tensors), masks,
-                             drawn.rng.defined() ? std::optional(drawn.rng) : std::nullopt, dropout);
+                             dropout.rng.defined() ? std::optional(dropout.rng) : std::nullopt, dropout.p);
 }
 
 }  // namespace dba

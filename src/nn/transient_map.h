@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "dba/ops.h"
+
 namespace dba {
 
 /// Keys and values that blocks of queries see, and where: keys (B, H, blocks or 1, m, w), values likewise, mask
@@ -17,6 +19,9 @@ struct Seen {
 /// rate, acts on the map. A query that sees nothing gets a finite row. The map exists for some queries at a time, and
 /// again for their gradients: neither pass keeps it. With one part there are second derivatives too.
 at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout);
+/// The same with a mask that was drawn before: other maps of as many queries and keys may share it.
+at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen,
+                                   const ops::Dropout& dropout);
 
 /// Refuses a backward pass of `name` that is to be differentiated again.
 void check_first_derivative(const char* name);

@@ -169,8 +169,4 @@ const std::string& ZooAttention::choice(const std::string& option) const {
   return values.at(option);
 }
 
-at::Tensor ZooAttention::drop(const at::Tensor& map) const {
-  return torch::dropout(map, options.dropout(), is_training());
-}
-
 }  // namespace dba::zoo

@@ -151,7 +151,7 @@ of the layer.
 
 Training keeps no map between the passes: it stays inside PyTorch's fused attention, or exists for some queries at a
 time and is computed again for their gradients, dropout included. Synthesizer's kinds dense and factorised_dense keep
-their scores, mixed its maps. What is computed again has first derivatives only, and PyTorch's transforms of functions
+their scores. What is computed again has first derivatives only, and PyTorch's transforms of functions
 (`torch.func.grad` and its like) refuse it.
 
 Where Long-Range Arena's released code, from which many published figures come, does something else than the method's

@@ -2,10 +2,14 @@
 
 #include <array>
 #include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "dba/ops.h"
 #include "nn/transient_map.h"
 #include "ops/checks.h"
+#include "zoo/block_attention.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
 
@@ -15,21 +19,24 @@ namespace {
 using at::Tensor;
 
 /// softmax over j(S) V with dropout on the map: scores (B or 1, H, 1, n, n), shared where their first extent is 1,
-/// values (B, H, 1, n, w), mask (B, 1, 1, 1, n) of the keys that exist. The maps of the sequences exist for some
-/// queries at a time, and again for their gradients.
+/// values (B, H, 1, n, w), mask (B, 1, 1, 1, n) of the keys that exist, none where all do. Shared scores without a mask
+/// have one map, and sequences differ in what they drop alone. Maps exist for some queries at a time, and again for
+/// their gradients.
 struct MapsOfScores : torch::autograd::Function<MapsOfScores> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& scores, const Tensor& values,
-                        const Tensor& mask, const std::optional<Tensor>& rng, double dropout) {
+                        const std::optional<Tensor>& mask, const std::optional<Tensor>& rng, double dropout) {
     const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
-    const Problem problem{scores, values, mask, rng.value_or(Tensor()), dropout};
-    context->save_for_backward({scores, values, mask, problem.rng});
+    const Problem problem{scores, values, mask.value_or(Tensor()), rng.value_or(Tensor()), dropout};
+    context->save_for_backward({scores, values, problem.mask, problem.rng});
     context->saved_data["dropout"] = dropout;
     auto out = torch::empty_like(values);
-    for (const auto& piece : problem.pieces()) {
-      const auto kept = problem.kept(piece);
-      const auto map = problem.map(piece);
-      const auto dropped = (kept.defined() ? map * kept : map).to(values.scalar_type());
-      piece.of(out, 4).copy_(torch::matmul(dropped, piece.of(values, 3)));
+    for (const auto& [place, pieces] : problem.pieces_by_map()) {
+      const auto weights = problem.weights(problem.map(pieces.front()));
+      for (const auto& piece : pieces) {
+        auto kept = problem.kept(piece);
+        const auto dropped = (kept.defined() ? kept.mul_(weights) : weights).to(values.scalar_type());
+        piece.of(out, 4).copy_(torch::matmul(dropped, piece.of(values, 3)));
+      }
     }
     return out;
   }
@@ -39,20 +46,37 @@ struct MapsOfScores : torch::autograd::Function<MapsOfScores> {
     const auto saved = context->get_saved_variables();
     const auto &scores = saved[0], &values = saved[1];
     const Problem problem{scores, values, saved[2], saved[3], context->saved_data["dropout"].toDouble()};
-    const auto dy = gradients[0].to(values.scalar_type());
-    auto d_scores = torch::zeros_like(scores), d_values = torch::zeros_like(values);
-    for (const auto& piece : problem.pieces()) {
-      const auto kept = problem.kept(piece);
-      const auto map = problem.map(piece), given = piece.of(dy, 4);
-      const auto dropped = (kept.defined() ? map * kept : map).to(values.scalar_type());
-      piece.of(d_values, 3).add_(torch::matmul(dropped.transpose(3, 4), given));
-      auto pull = torch::matmul(given, piece.of(values, 3).transpose(3, 4)).to(map.scalar_type());
-      pull = kept.defined() ? pull.mul_(kept) : pull;
-      const auto slope = at::_softmax_backward_data(pull, map, 4, map.scalar_type())
-                             .masked_fill_(piece.of(problem.mask, 3).logical_not(), 0);
-      piece.of(d_scores, 4).add_(scores.size(0) == 1 ? slope.sum(0, /*keepdim=*/true) : slope);
+    const auto type = values.scalar_type(), wide = problem.wide();
+    const bool shared = scores.size(0) == 1;
+    const auto dy = gradients[0].to(type);
+    // Several pieces add to the gradients of a value, and to those of a shared score.
+    auto d_values = torch::zeros_like(values, values.options().dtype(wide));
+    auto d_scores = shared ? torch::zeros_like(scores, scores.options().dtype(wide)) : torch::empty_like(scores);
+    for (const auto& [place, pieces] : problem.pieces_by_map()) {
+      const auto map = problem.map(pieces.front()), weights = problem.weights(map);
+      Tensor pulled;  // at the map: by all sequences that have it
+      for (const auto& piece : pieces) {
+        const auto kept = problem.kept(piece), given = piece.of(dy, 4);
+        const auto dropped = (kept.defined() ? weights * kept : weights).to(type);
+        piece.of(d_values, 3).add_(torch::matmul(dropped.transpose(3, 4), given));
+        auto pull = torch::matmul(given, piece.of(values, 3).transpose(3, 4)).to(weights.scalar_type());
+        pull = kept.defined() ? pull.mul_(kept) : pull;
+        pull = pull.size(0) > map.size(0) ? pull.sum(0, /*keepdim=*/true, wide) : pull;
+        pulled = pulled.defined() ? pulled.add_(pull) : pull.to(wide);
+      }
+      pulled = problem.correction() == 1 ? pulled : pulled.mul_(problem.correction());
+      auto slope = at::_softmax_backward_data(pulled, map, 4, wide);
+      if (problem.mask.defined()) {
+        slope.masked_fill_(pieces.front().of(problem.mask, 3).logical_not(), 0);
+      }
+      const auto own = pieces.front().of(d_scores, 4);
+      if (shared) {
+        own.add_(slope.size(0) > 1 ? slope.sum(0, /*keepdim=*/true) : slope);
+      } else {
+        own.copy_(slope);
+      }
     }
-    return {d_scores, d_values, {}, {}, {}};
+    return {d_scores.to(scores.scalar_type()), d_values.to(type), {}, {}, {}};
   }
 
  private:
@@ -60,21 +84,53 @@ struct MapsOfScores : torch::autograd::Function<MapsOfScores> {
     Tensor scores, values, mask, rng;
     double dropout;
 
+    bool one_map() const {
+      return scores.size(0) == 1 && !mask.defined();
+    }
     std::array<int64_t, 4> sizes() const {
       return {values.size(0), values.size(1), 1, values.size(3)};
     }
-    std::vector<MapPiece> pieces() const {
-      return map_pieces(sizes(), values.size(3), values.device());
+    /// By sequence, unless one map serves all, head and query. One map's are of many sequences rather than many heads.
+    std::map<std::array<int64_t, 3>, std::vector<MapPiece>> pieces_by_map() const {
+      std::map<std::array<int64_t, 3>, std::vector<MapPiece>> by_map;
+      auto order = sizes();
+      if (one_map()) {
+        std::swap(order[0], order[1]);
+      }
+      for (auto piece : map_pieces(order, values.size(3), values.device())) {
+        if (one_map()) {
+          std::swap(piece.first[0], piece.first[1]);
+          std::swap(piece.count[0], piece.count[1]);
+        }
+        by_map[{one_map() ? 0 : piece.first[0], piece.first[1], piece.first[3]}].push_back(piece);
+      }
+      return by_map;
     }
     at::ScalarType wide() const {
       return ops::accumulation_type(scores.scalar_type());
     }
-    /// Of a piece, (b, h, 1, q, n).
+    /// The type of maps with dropout: that of the values where one map serves many products.
+    at::ScalarType dropped_type() const {
+      return one_map() ? values.scalar_type() : wide();
+    }
+    /// Of a piece, (b, h, 1, q, n), or (1, h, 1, q, n) of one map.
     Tensor map(const MapPiece& piece) const {
-      return masked_scores(piece.of(scores, 4).to(wide()), piece.of(mask, 3)).softmax(4);
+      return masked_scores(piece.of(scores, 4).to(wide()), mask.defined() ? piece.of(mask, 3) : mask).softmax(4);
+    }
+    /// The map as `kept` multiplies it.
+    Tensor weights(const Tensor& map) const {
+      return correction() == 1 ? map.to(dropped_type()) : (map * correction()).to(dropped_type());
     }
     Tensor kept(const MapPiece& piece) const {
-      return dropout > 0 ? piece.dropout_mask(sizes(), values.size(3), dropout, rng, wide()) : Tensor();
+      return dropout > 0 ? piece.dropout_mask(sizes(), values.size(3), dropout, rng, dropped_type()) : Tensor();
+    }
+    /// What `kept` lacks of 1/(1 − p) where 16 bits round it, as a factor.
+    double correction() const {
+      if (dropout == 0 || dropped_type() == wide()) {
+        return 1;
+      }
+      const double over_rate = 1 / (1 - dropout);
+      return over_rate / at::scalar_tensor(over_rate, dropped_type()).item<double>();
     }
   };
 };
@@ -149,27 +205,40 @@ class Synthesizer : public ZooAttention {
     const auto blocks = Blocks::whole(stream.sequences);
     const auto heads = options.heads();
     const auto v = blocks.take_whole(w_v->forward(stream.rows), heads);
-    const auto scores = synthetic(stream, blocks);
-    if (scores.size(0) == 1 && !alpha_.defined() && drop_rate() == 0 && !blocks.real().defined()) {
+    const auto exists = blocks.real().defined() ? blocks.valid().unsqueeze(1) : Tensor();  // (B, 1, 1, n)
+    const auto dropout = ops::Dropout::draw(drop_rate(), v.device());
+    auto mixed = by_scores(synthetic(stream, blocks), v, exists, dropout);
+    if (alpha_.defined()) {
+      const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);
+      const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
+      const auto share = alpha_.softmax(0);
+      mixed = share[0] * mixed + share[1] * by_comparison(q, k, v, exists, dropout);
+    }
+    return w_o->forward(blocks.give_whole(mixed));
+  }
+
+  static at::Tensor by_scores(const at::Tensor& scores, const at::Tensor& v, const at::Tensor& exists,
+                              const ops::Dropout& dropout) {
+    if (scores.size(0) == 1 && dropout.p == 0 && !exists.defined()) {
       // One map for all sequences: their values stand side by side.
       const auto beside = v.permute({1, 2, 0, 3}).flatten(2);  // (H, n, B·d_h)
-      const auto mixed = torch::matmul(scores.squeeze(0).softmax(2), beside).unflatten(2, {blocks.batch, -1});
-      return w_o->forward(blocks.give_whole(mixed.permute({2, 0, 1, 3})));
+      const auto mixed = torch::matmul(scores.squeeze(0).softmax(2), beside).unflatten(2, {v.size(0), -1});
+      return mixed.permute({2, 0, 1, 3});
     }
-    const auto exists = blocks.valid().unsqueeze(1);  // (B, 1, 1, n)
-    if (!alpha_.defined()) {
-      const auto drawn = ops::Dropout::draw(drop_rate(), v.device());
-      const auto mixed = MapsOfScores::apply(scores.unsqueeze(2), v.unsqueeze(2), exists.unsqueeze(2),
-                                             drawn.rng.defined() ? std::optional(drawn.rng) : std::nullopt, drawn.p);
-      return w_o->forward(blocks.give_whole(mixed.squeeze(2)));
+    const auto given = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
+    const auto mask = exists.defined() ? exists.unsqueeze(2) : exists;
+    return MapsOfScores::apply(scores.unsqueeze(2), v.unsqueeze(2), given(mask), given(dropout.rng), dropout.p)
+        .squeeze(2);
+  }
+
+  /// Softmax attention that drops the same pairs.
+  static at::Tensor by_comparison(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& exists, const ops::Dropout& dropout) {
+    if (dropout.p == 0) {
+      return attend_keys(q, k, v, exists, 0);
     }
-    const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);
-    const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
-    const auto compared = torch::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_width()));
-    const auto share = alpha_.softmax(0);
-    const auto map = share[0] * masked_scores(scores.expand({blocks.batch, -1, -1, -1}), exists).softmax(3) +
-                     share[1] * masked_scores(compared, exists).softmax(3);
-    return w_o->forward(blocks.give_whole(torch::matmul(drop(map), v)));
+    const Seen all{k.unsqueeze(2), v.unsqueeze(2), exists.defined() ? exists.unsqueeze(2) : exists};
+    return transient_map_attention(q.unsqueeze(2), {all}, dropout).squeeze(2);
   }
 
   torch::nn::Linear w_1_{nullptr};

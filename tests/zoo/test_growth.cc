@@ -43,7 +43,7 @@ TEST(ZooGrowth, MemoryGrowsAsTheRecordSays) {
 
 TEST(ZooGrowth, ADenseMapIsSeen) {
   EXPECT_GT(growth(zoo::member("synthesizer"), {{"kind", "dense"}}), 3.5);
-  EXPECT_GT(growth(zoo::member("synthesizer"), {{"kind", "mixed"}}), 3.5);
+  EXPECT_GT(growth(zoo::member("synthesizer"), {{"kind", "factorised_dense"}}), 3.5);
 }
 
 TEST(ZooGrowth, TheExpectationOfYosoKeepsNoMap) {

@@ -6,6 +6,7 @@
 
 #include "bench/memory.h"
 #include "dba/zoo.h"
+#include "nn/padded.h"
 #include "nn/transient_map.h"
 #include "support/cases.h"
 #include "support/comparison.h"
@@ -155,6 +156,56 @@ TEST_P(ZooDropout, EntriesDoNotDependOnHowTheMapIsCut) {
 INSTANTIATE_TEST_SUITE_P(Members, ZooDropout, ::testing::ValuesIn(dropping_members()),
                          [](const auto& info) { return info.param; });
 
+class SynthesizerKinds : public ::testing::TestWithParam<const char*> {
+ protected:
+  const WithThreads one{1};
+  const std::shared_ptr<torch::nn::Module> layer = layer_of(zoo::member("synthesizer"), {{"kind", GetParam()}}, kRate);
+  at::Tensor dropped(const at::Tensor& x, const Sequences& sequences) const {
+    torch::manual_seed(15);
+    return dynamic_cast<Attention&>(*layer).forward(x, sequences).y;
+  }
+};
+
+TEST_P(SynthesizerKinds, APlainBatchDropsWhatAMaskedOneDrops) {
+  // Pieces of several sequences, and of some queries of one.
+  for (const int64_t n : {70, 500}) {
+    SCOPED_TRACE(n);
+    const at::Tensor x = Random(16).leaf({3, n, 8});
+    const auto plain = Sequences::dense(3, n, at::kCPU);
+    const auto masked = Sequences::from_mask(at::ones({3, n}, at::kBool));
+    ASSERT_TRUE(is_plain(plain) && !is_plain(masked));
+    expect_same_function({{"y", dropped(x, plain)}}, {dropped(x, masked)}, with_parameters({{"x", x}}, *layer));
+  }
+}
+
+TEST_P(SynthesizerKinds, GradientsInAPlainBatchAreThoseOfTheEntriesThatWereDropped) {
+  const at::Tensor x = Random(17).leaf({3, 40, 8});
+  const auto loss = [&] { return random_projection({dropped(x, Sequences::dense(3, 40, at::kCPU))}, 18); };
+  expect_gradients(with_parameters({{"x", x}}, *layer), loss, 19, /*one_by_one=*/false);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SynthesizerKinds,
+                         ::testing::Values("dense", "factorised_dense", "random", "factorised_random", "mixed"),
+                         [](const auto& info) { return info.param; });
+
+TEST(ZooDropouts, SixteenBitsKeepTheMeanOfASharedMap) {
+  // 1/(1 − p) is not a number of 16 bits: 1.6 thousandths would be missing.
+  const torch::NoGradGuard no_grad;
+  const auto layer = layer_of(zoo::member("synthesizer"), {}, 0.1);
+  for (auto& item : layer->named_parameters())
+    if (item.key() != "r")
+      item.value().copy_(item.value().dim() == 2 ? at::eye(8) : at::zeros(8));
+  layer->to(at::kBFloat16);
+  const at::Tensor x = Random(20).normal({4, 500, 8}).abs().to(at::kBFloat16);
+  const auto sum = [&](at::ScalarType type) {
+    layer->to(type);
+    torch::manual_seed(21);
+    return run(layer, x.to(type)).to(at::kDouble).sum().item<double>();
+  };
+  const double rounded = sum(at::kBFloat16);
+  EXPECT_NEAR(rounded / sum(at::kDouble), 1, 3e-4);
+}
+
 TEST(ZooDropouts, ReformerKeepsItsMean) {
   const auto& member = zoo::member("reformer");
   const at::Tensor x = Random(9).normal({1, 70, 8});
@@ -207,7 +258,8 @@ INSTANTIATE_TEST_SUITE_P(
                       MapSize{"longformer", {}, 500, 769}, MapSize{"bigbird", {}, 500, 512},
                       MapSize{"linformer", {{"k", "256"}}, 500, 256}, MapSize{"reformer", {}, 500, 256},
                       MapSize{"sinkhorn", {{"block", "128"}}, 500, 256},
-                      MapSize{"nystromformer", {{"landmarks", "64"}}, 2000, 128}, MapSize{"pixelfly", {}, 500, 192}),
+                      MapSize{"nystromformer", {{"landmarks", "64"}}, 2000, 128}, MapSize{"pixelfly", {}, 500, 192},
+                      MapSize{"synthesizer", {{"kind", "mixed"}}, 500, 500}),
     [](const auto& info) { return info.param.member; });
 
 }  // namespace
