@@ -268,5 +268,22 @@ TEST(DropoutMask, OfTheReferenceIsTheKernels) {
   }
 }
 
+/// Pieces that begin and end anywhere in quads, strips and panels.
+TEST(DropoutMask, OfTheReferenceIsTheKernelsForAnyShapeAndType) {
+  const ops::Dropout dropout = key(0.3, 5, 11);
+  for (const int64_t tokens : {0, 1, 3, 15, 16, 17, 50}) {
+    for (const int64_t slots : {0, 1, 31, 64, 65, 200}) {
+      for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+        const at::Tensor sequence = at::tensor({3, 1}, at::kLong);
+        const at::Tensor first = at::tensor({int64_t{tokens % 4 + 13}, int64_t{16}}, at::kLong);
+        EXPECT_TRUE(at::equal(ops::dropout_mask(dropout, ops::kSiteRestore, sequence, first, tokens, slots, type),
+                              ops::dropout_mask_reference(dropout.rng, dropout.p, ops::kSiteRestore, sequence, first,
+                                                          tokens, slots, type)))
+            << tokens << " tokens, " << slots << " slots, " << type;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dba::test

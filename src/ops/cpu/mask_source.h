@@ -6,18 +6,23 @@
 
 namespace dba::ops::cpu {
 
+/// What the masks of a site are drawn from, but for the sequence. `rng`: seed and offset, see Dropout.
+inline MaskKey mask_key(const at::Tensor& rng, double p, int64_t site) {
+  const auto numbers = rng.contiguous();
+  const auto seed = static_cast<uint64_t>(numbers.const_data_ptr<int64_t>()[0]);
+  const auto offset = static_cast<uint64_t>(numbers.const_data_ptr<int64_t>()[1]);
+  return {static_cast<uint32_t>(seed),   static_cast<uint32_t>(seed >> 32) ^ static_cast<uint32_t>(offset >> 32),
+          static_cast<uint32_t>(offset), 0,
+          static_cast<uint32_t>(site),   philox::threshold(p)};
+}
+
 /// Where a pass draws the dropout masks of its tiles from.
 template <class T>
 class MaskSource {
  public:
   MaskSource(const Dropout& dropout, Site site) : active_(dropout.p > 0) {
     if (active_) {
-      const auto rng = dropout.rng.contiguous();
-      const auto seed = static_cast<uint64_t>(rng.const_data_ptr<int64_t>()[0]);
-      const auto offset = static_cast<uint64_t>(rng.const_data_ptr<int64_t>()[1]);
-      key_ = {static_cast<uint32_t>(seed),   static_cast<uint32_t>(seed >> 32) ^ static_cast<uint32_t>(offset >> 32),
-              static_cast<uint32_t>(offset), 0,
-              static_cast<uint32_t>(site),   philox::threshold(dropout.p)};
+      key_ = mask_key(dropout.rng, dropout.p, site);
       kept_ = static_cast<T>(1.0 / (1.0 - dropout.p));
     }
   }
