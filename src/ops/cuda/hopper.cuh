@@ -123,6 +123,14 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, int column, in
       : "memory");
 }
 
+/// Copies so many bytes, a multiple of 16, into shared memory; they count on `barrier`.
+__device__ inline void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
 /// Copies a box from shared memory to (column, row) of the tensor; what lies outside the tensor is left out. Belongs to
 /// the thread's group of copies.
 __device__ inline void store_box(const CUtensorMap* map, int column, int row, const void* from) {

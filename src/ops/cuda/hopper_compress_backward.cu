@@ -34,7 +34,7 @@ Plan plan_of(const CompressBackwardArguments& a, int multiprocessors) {
   const size_t count = f.bounds.count;
   prepared.rows = take(prepared.rows_differ ? count * block : block);
   prepared.dc = take(count * block);
-  prepared.notes = static_cast<RowNote*>(take(count * prepared.padded * sizeof(RowNote)));
+  prepared.notes = static_cast<BlockNotes*>(take(count * prepared.padded / kBlockSlots * sizeof(BlockNotes)));
   if (f.rows.each_rows > 0) {
     plan.parts = static_cast<float*>(
         take(static_cast<size_t>(plan.division.places()) * kBlockSlots * f.x.width * sizeof(float)));

@@ -6,20 +6,19 @@
 /// block, and says of every row what turns a score into a weight and a gradient.
 namespace dba::ops::cuda::hopper {
 
-/// Of one row in one sequence.
-struct RowNote {
-  float shift;      // softmax: weight = 2^(score · log₂e + shift); linear: weight = (score + shift) / length
-  float reduction;  // Σ dC ∘ C + dr r − dlse
-  float dr;
-  float unused;
+/// Of the 64 rows of a block in one sequence.
+struct BlockNotes {
+  float shift[kBlockSlots];  // softmax: weight = 2^(score · log₂e + shift); linear: weight = (score + shift) / length
+  float reduction[kBlockSlots];  // Σ dC ∘ C + dr r − dlse
+  float dr[kBlockSlots];
 };
 
 struct PreparedRows {
-  void* rows;        // (B or 1, padded, d) elements
-  void* dc;          // (B, padded, d) elements
-  RowNote* notes;    // (B, padded)
-  bool rows_differ;  // between sequences
-  int padded;        // rows, a multiple of 64
+  void* rows;         // (B or 1, padded, d) elements
+  void* dc;           // (B, padded, d) elements
+  BlockNotes* notes;  // (B, padded / 64)
+  bool rows_differ;   // between sequences
+  int padded;         // rows, a multiple of 64
 };
 
 struct PrepareArguments {

@@ -48,14 +48,17 @@ __global__ void __launch_bounds__(32 * kWarps) prepare_kernel(const PrepareArgum
     }
   }
   if (lane == 0) {
-    RowNote note{-INFINITY, 0.0f, 0.0f, 0.0f};
+    float shift = -INFINITY, reduction = 0.0f, dr = 0.0f;
     if (exists) {
       const float bias = a.rows.bias(sequence, slot);
-      note.dr = a.dr == nullptr ? 0.0f : a.dr[row];
-      note.shift = slot < a.rows.softmax ? (bias - a.lse[row]) * kLog2E : bias;
-      note.reduction = product + note.dr * a.r[row] - (a.dlse == nullptr ? 0.0f : a.dlse[row]);
+      dr = a.dr == nullptr ? 0.0f : a.dr[row];
+      shift = slot < a.rows.softmax ? (bias - a.lse[row]) * kLog2E : bias;
+      reduction = product + dr * a.r[row] - (a.dlse == nullptr ? 0.0f : a.dlse[row]);
     }
-    a.out.notes[index] = note;
+    BlockNotes& notes = a.out.notes[index / kBlockSlots];
+    notes.shift[index % kBlockSlots] = shift;
+    notes.reduction[index % kBlockSlots] = reduction;
+    notes.dr[index % kBlockSlots] = dr;
   }
 }
 

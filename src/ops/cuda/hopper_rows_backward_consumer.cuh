@@ -48,12 +48,15 @@ class Consumer {
         }
         products_begin();
         multiply(scores, rows());
+        products_commit();
         multiply(gradients, rows() + L::kRows);
         products_commit();
-        products_wait<0>();
+        products_wait<1>();
         pin(scores);
+        exponentiate();  // while the tensor cores make dC Xᵀ
+        products_wait<0>();
         pin(gradients);
-        weigh(note);
+        differentiate(note);
         products_begin();
         accumulate(fresh);
         products_commit();
@@ -128,12 +131,13 @@ class Consumer {
     }
     publish_shared();
     wait_for_group();
-    const RowNote* notes = prepared.notes + static_cast<int64_t>(sequence) * prepared.padded + slot;
+    const BlockNotes& notes = prepared.notes[of_sequence / kBlockSlots];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      shift[i] = notes[8 * i].shift;
-      reduction[i] = notes[8 * i].reduction;
-      dr[i] = notes[8 * i].dr;
+      const int row = slot % kBlockSlots + 8 * i;
+      shift[i] = notes.shift[row];
+      reduction[i] = notes.reduction[row];
+      dr[i] = notes.dr[row];
     }
   }
 
@@ -174,18 +178,26 @@ class Consumer {
     }
   }
 
-  /// Scores and dC Xᵀ → the rounded gradient of the scores.
-  __device__ void weigh(const TileNote& note) {
+  /// Scores → weights, where the slot has a softmax.
+  __device__ void exponentiate() {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      scores[i] = exp2_fast(fmaf(scores[i], kLog2E, shift[i / 2 % 2]));
+    }
+  }
+
+  /// Weights and dC Xᵀ → the rounded gradient of the scores.
+  __device__ void differentiate(const TileNote& note) {
     if (note.tokens < kTokens || (block + 1) * kBlockSlots > b.k.s.softmax) {
-      weigh_tile<true>(note);
+      differentiate_tile<true>(note);
     } else {
-      weigh_tile<false>(note);
+      differentiate_tile<false>(note);
     }
   }
 
   /// kSpecial: some tokens are missing or some slots are linear.
   template <bool kSpecial>
-  __device__ void weigh_tile(const TileNote& note) {
+  __device__ void differentiate_tile(const TileNote& note) {
     const int own = group_thread();
     const float inverse_length = kSpecial ? 1.0f / static_cast<float>(note.length) : 0.0f;
 #pragma unroll
@@ -201,7 +213,7 @@ class Consumer {
         const int i = e / 2;
         const float keep = !kDropout ? 1.0f : (bits >> e) & 1 ? b.k.s.keep_scale : 0.0f;
         const float dw = keep * (gradients[4 * j + e] + dr[i]);
-        float ds = exp2_fast(fmaf(scores[4 * j + e], kLog2E, shift[i])) * (dw - reduction[i]);
+        float ds = scores[4 * j + e] * (dw - reduction[i]);
         if constexpr (kSpecial) {
           ds = slot + 8 * i < b.k.s.softmax ? ds : dw * inverse_length;
           ds = 8 * j + 2 * (own & 3) + e % 2 < note.tokens ? ds : 0.0f;
@@ -267,8 +279,8 @@ class Consumer {
   MaskKey key{};
   RingPlace<kStages> ring;
   float shift[2], reduction[2], dr[2];  // the slots' notes
-  float scores[32];
-  float gradients[32];  // dC Xᵀ
+  float scores[32];                     // and then weights
+  float gradients[32];                  // dC Xᵀ
   uint32_t score_gradients[16];
   float sums[kWidth / 2];  // dA
 };

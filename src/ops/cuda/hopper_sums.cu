@@ -7,7 +7,12 @@ namespace dba::ops::cuda::hopper {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kFullGrid = 1024;
+/// Thread blocks that fill any GPU several times: most of them find their sequence in one range and end.
+constexpr int kFullGrid = 2048;
+/// Parts that a thread has on their way at a time.
+constexpr int kAhead = 8;
+/// Numbers to a thread block of range_sums_kernel: 128 bytes of each range.
+constexpr int kBlockNumbers = 32;
 
 __device__ inline void add(float4& sum, const float4& value) {
   sum.x += value.x;
@@ -16,81 +21,141 @@ __device__ inline void add(float4& sum, const float4& value) {
   sum.w += value.w;
 }
 
-/// A thread block (x: sequence, y: share of its rows), a row at a time, its parts dealt out to eight warps.
-__global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums m) {
-  __shared__ float4 partial[kWarps][64];
+/// Four numbers each: Σ of what at(part) points to over part = first, first + step, … below count, in order. kAhead are
+/// on their way at a time, to a place of the thread's own in shared memory: loads to registers wait for each other,
+/// wherever the compiler puts the additions between them.
+template <class At>
+__device__ inline float4 sum_parts(int first, int step, int count, At at) {
+  __shared__ float4 arrived[kAhead][32 * kWarps];
+  float4 sum{};
+#pragma unroll 1
+  for (; first < count; first += kAhead * step) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int part = first + i * step;
+      const int bytes = part < count ? 16 : 0;  // zeros fill the place
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(&arrived[i][threadIdx.x])),
+                   "l"(at(min(part, count - 1))), "r"(bytes)
+                   : "memory");
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      add(sum, arrived[i][threadIdx.x]);
+    }
+  }
+  return sum;
+}
+
+/// The places that hold the parts of one sequence for one block of slots, in order.
+struct Places {
+  int first;   // place of the first part
+  int pieces;  // parts of each range
+  int count;   // 0: nothing to sum
+
+  __device__ int operator[](int part) const {
+    // The parts of the first range begin their sequence; the others are the beginnings of their ranges.
+    return first + 2 * part - (part < pieces ? 0 : 1);
+  }
+};
+
+__device__ inline Places places_of(const MergeSums& m, int block, int begin, int end) {
+  const int length = m.division.range_rows(block);
+  const int first_range = begin / length;
+  int last_range = (end - 1) / length;
+  while (last_range > first_range && cut(last_range * length, begin) >= end) {
+    --last_range;
+  }
+  if (last_range <= first_range) {  // or an empty sequence
+    return {0, 0, 0};
+  }
+  const int pieces = m.two_each && m.division.is_single(block) ? 2 : 1;
+  return {m.division.first_place(block) + 2 * pieces * first_range + 1, pieces,
+          pieces * (last_range - first_range + 1)};
+}
+
+/// A thread block (x: sequence, y: share of its rows, z: 128 of their columns). `sharers` warps, 1 to 8, share a row's
+/// parts: many where there are many parts and few rows.
+__global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums m, int sharers) {
+  __shared__ float4 partial[kWarps][32];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int column = 128 * static_cast<int>(blockIdx.z) + 4 * lane;
+  const int member = warp % sharers;
+  const int rows_at_once = kWarps / sharers;
+  const int step = rows_at_once * static_cast<int>(gridDim.y);
   take_turn();
   const int sequence = static_cast<int>(blockIdx.x);
   const int begin = static_cast<int>(m.bounds.begin[sequence]);
   const int end = static_cast<int>(m.bounds.end[sequence]);
-  for (int slot = static_cast<int>(blockIdx.y); slot < m.slots; slot += static_cast<int>(gridDim.y)) {
-    const int block = slot / kBlockSlots;
-    const int length = m.division.range_rows(block);
-    const int pieces = m.two_each && m.division.is_single(block) ? 2 : 1;
-    const int first_range = begin / length;
-    int last_range = end > begin ? (end - 1) / length : first_range;
-    while (last_range > first_range && cut(last_range * length, begin) >= end) {
-      --last_range;
-    }
-    if (end > begin && last_range == first_range) {
-      continue;
-    }
-    const int count = end > begin ? pieces * (last_range - first_range + 1) : 0;
-    float4 sums[2] = {};
-    for (int part = warp; part < count; part += kWarps) {
-      const int range = first_range + part / pieces;
-      const int place =
-          m.division.first_place(block) + 2 * (pieces * range + part % pieces) + (range == first_range ? 1 : 0);
-      const float* source = m.parts + (static_cast<int64_t>(place) * kBlockSlots + slot % kBlockSlots) * m.width;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (4 * lane + 128 * i < m.width) {
-          add(sums[i], *reinterpret_cast<const float4*>(source + 4 * lane + 128 * i));
-        }
+  for (int first = rows_at_once * static_cast<int>(blockIdx.y); first < m.slots; first += step) {
+    const int slot = first + warp / sharers;
+    const bool exists = slot < m.slots && column < m.width;
+    const Places places = exists ? places_of(m, slot / kBlockSlots, begin, end) : Places{0, 0, 0};
+    const float* parts = m.parts + slot % kBlockSlots * m.width + column;
+    float4 sum = sum_parts(member, sharers, places.count, [&](int part) {
+      return parts + static_cast<int64_t>(places[part]) * kBlockSlots * m.width;
+    });
+    if (sharers > 1) {
+      __syncthreads();
+      partial[warp][lane] = sum;
+      __syncthreads();
+      for (int other = 1; member == 0 && other < sharers; ++other) {
+        add(sum, partial[warp + other][lane]);
       }
     }
-    __syncthreads();
-    partial[warp][lane] = sums[0];
-    partial[warp][lane + 32] = sums[1];
-    __syncthreads();
-    const int column = static_cast<int>(threadIdx.x) * 4;
-    if (threadIdx.x < 64 && column < m.width) {
-      float4 sum = partial[0][threadIdx.x];
-      for (int other = 1; other < kWarps; ++other) {
-        add(sum, partial[other][threadIdx.x]);
-      }
+    const bool empty = end <= begin;
+    if (exists && member == 0 && (places.count > 0 || empty)) {
       *reinterpret_cast<float4*>(m.out + (static_cast<int64_t>(sequence) * m.slots + slot) * m.width + column) = sum;
     }
   }
 }
 
-/// 32 numbers to a thread block (y: which of the sums), ranges dealt out to eight warps.
+__host__ __device__ inline int blocks_for(const RangeSums::One& sum) {
+  return static_cast<int>((sum.size + kBlockNumbers - 1) / kBlockNumbers);
+}
+
+/// 32 numbers of one of the sums to a thread block, four to a thread; ranges dealt out to 32 teams of eight threads.
 __global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_constant__ RangeSums sums) {
-  __shared__ float partial[kWarps][32];
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const RangeSums::One& own = sums.sum[blockIdx.y];
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * 32 + lane;
-  if (index - lane >= own.size) {
-    return;
+  constexpr int kTeam = kBlockNumbers / 4;
+  __shared__ __align__(16) float partial[kWarps][kBlockNumbers];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  const int lane = thread % 32;
+  int block = static_cast<int>(blockIdx.x);
+  int which = 0;
+  while (block >= blocks_for(sums.sum[which])) {
+    block -= blocks_for(sums.sum[which++]);
   }
+  const RangeSums::One& own = sums.sum[which];
+  const int64_t first_number = static_cast<int64_t>(block) * kBlockNumbers;
+  const int64_t number = first_number + thread % kTeam * 4;
+  const int ranges = number < own.size ? own.ranges : 0;
+  const float* parts = own.parts.parts + own.offset + number;
+  const float* rest = own.parts.rest + own.offset + number;
+  const int split = own.parts.split;
+  const int64_t stride = own.parts.stride;
   take_turn();
-  float sum = 0.0f;
-  if (index < own.size) {
-#pragma unroll 4
-    for (int range = warp; range < own.ranges; range += kWarps) {
-      sum += own.parts.of(range)[own.offset + index];
-    }
+  float4 sum = sum_parts(thread / kTeam, 32 * kWarps / kTeam, ranges, [&](int range) {
+    const bool behind = range >= split;  // RangeParts::of without a branch
+    return (behind ? rest : parts) + (behind ? range - split : range) * stride;
+  });
+#pragma unroll
+  for (int mask = kTeam; mask < 32; mask *= 2) {
+    add(sum, make_float4(__shfl_xor_sync(~0u, sum.x, mask), __shfl_xor_sync(~0u, sum.y, mask),
+                         __shfl_xor_sync(~0u, sum.z, mask), __shfl_xor_sync(~0u, sum.w, mask)));
   }
-  partial[warp][lane] = sum;
+  if (lane < kTeam) {
+    *reinterpret_cast<float4*>(&partial[warp][4 * lane]) = sum;
+  }
   __syncthreads();
-  if (warp == 0 && index < own.size) {
+  if (warp == 0 && first_number + lane < own.size) {
+    float all = partial[0][lane];
+#pragma unroll
     for (int other = 1; other < kWarps; ++other) {
-      sum += partial[other][lane];
+      all += partial[other][lane];
     }
-    own.out[index] = sum;
+    own.out[first_number + lane] = all;
   }
 }
 
@@ -100,21 +165,30 @@ cudaError_t launch_merge_sums(const MergeSums& m, cudaStream_t stream) {
   if (m.bounds.count == 0 || m.slots == 0) {
     return cudaSuccess;
   }
+  const auto& division = m.division;
+  const int ranges = division.pair_ranges > division.single_ranges ? division.pair_ranges : division.single_ranges;
+  int sharers = 1;
+  while (sharers < kWarps && ranges > kAhead * sharers * m.bounds.count) {
+    sharers *= 2;
+  }
+  const int row_blocks = (m.slots * sharers + kWarps - 1) / kWarps;
   const int enough = kFullGrid / m.bounds.count + 1;
-  const dim3 grid(m.bounds.count, m.slots < enough ? m.slots : enough);
-  return launch_overlapped(merge_sums_kernel, grid, 32 * kWarps, 0, stream, m);
+  const dim3 grid(m.bounds.count, row_blocks < enough ? row_blocks : enough, (m.width + 127) / 128);
+  return launch_overlapped(merge_sums_kernel, grid, 32 * kWarps, 0, stream, m, sharers);
 }
 
 cudaError_t launch_range_sums(const RangeSums& sums, cudaStream_t stream) {
-  int64_t largest = 0;
+  int blocks = 0;
   for (int i = 0; i < sums.count; ++i) {
-    largest = sums.sum[i].size > largest ? sums.sum[i].size : largest;
+    if (sums.sum[i].parts.stride % 4 != 0 || sums.sum[i].offset % 4 != 0) {
+      return cudaErrorInvalidValue;  // four numbers are read at once
+    }
+    blocks += blocks_for(sums.sum[i]);
   }
-  if (largest == 0) {
+  if (blocks == 0) {
     return cudaSuccess;
   }
-  const dim3 grid(static_cast<unsigned>((largest + 31) / 32), static_cast<unsigned>(sums.count));
-  return launch_overlapped(range_sums_kernel, grid, 32 * kWarps, 0, stream, sums);
+  return launch_overlapped(range_sums_kernel, blocks, 32 * kWarps, 0, stream, sums);
 }
 
 }  // namespace dba::ops::cuda::hopper

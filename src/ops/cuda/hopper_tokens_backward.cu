@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   const int group = warp_group();
   if (group == 0) {
-    give_registers<40>();
+    give_registers<24>();
     if (threadIdx.x == 0) {
       block.feed(maps, first_sequence);
     } else if (threadIdx.x >= 32) {
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                                          k.s.width, static_cast<int>(threadIdx.x) - 32);
     }
   } else {
-    take_registers<232>();
+    take_registers<240>();
     Consumer<T, kPanels, kDropout>(block, group - 1).run();
   }
 }

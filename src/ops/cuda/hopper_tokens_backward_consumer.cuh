@@ -7,39 +7,11 @@
 /// their products with dC and the score rows.
 namespace dba::ops::cuda::hopper::tokens_backward {
 
-/// Notes of a block's rows, where a thread has two columns of each eight: those of the first kEarly eights are on their
-/// way while the products are, the others are loaded where they are wanted. `notes`: the thread's first.
-template <int kEarly>
-struct EarlyNotes {
-  float4 ahead[2 * kEarly];
-
-  __device__ void load(const float4* notes) {
-#pragma unroll
-    for (int i = 0; i < 2 * kEarly; ++i) {
-      asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(ahead[i].x), "=f"(ahead[i].y), "=f"(ahead[i].z), "=f"(ahead[i].w)
-                   : "l"(notes + i / 2 * 8 + i % 2));
-    }
-  }
-  __device__ float4 of(const float4* notes, int j, int c) const {
-    return j < kEarly ? ahead[2 * j + c] : __ldg(notes + 8 * j + c);
-  }
-};
-
-template <>
-struct EarlyNotes<0> {
-  __device__ void load(const float4*) {}
-  __device__ float4 of(const float4* notes, int j, int c) const {
-    return __ldg(notes + 8 * j + c);
-  }
-};
-
 /// A warp group's 64 tokens against the blocks of rows that the producer sends.
 template <class T, int kPanels, bool kDropout>
 class Consumer {
   using L = Layout<kPanels>;
   static constexpr int kWidth = kPanels * kPanelColumns;
-  static constexpr int kEarly = kDropout ? 0 : 2;  // more would spill
 
  public:
   __device__ Consumer(const Block<kPanels>& block, int which) : b(block), consumer(which) {
@@ -58,29 +30,11 @@ class Consumer {
         return;
       }
       for (int block = 0; block < b.k.blocks; ++block) {
-        const int rows = take();
-        const int dc = take();
-        products_begin();
-        multiply(scores, rows);
-        multiply(gradients, dc);
-        products_commit();
-        EarlyNotes<kEarly> early;
-        early.load(notes_of(note, block));
-        products_wait<0>();
-        pin(scores);
-        pin(gradients);
-        if (block + 1 == b.k.blocks) {
-          release(b.x_empty());
+        if ((block + 1) * kBlockSlots > b.k.s.softmax && b.k.s.rows > b.k.s.softmax) {
+          add_block<true>(note, block);
+        } else {
+          add_block<false>(note, block);
         }
-        weigh(note, block, early);
-        products_begin();
-        accumulate(weights, dc, block == 0);
-        accumulate(score_gradients, rows, false);
-        products_commit();
-        products_wait<0>();
-        pin(sums);
-        release(b.empty(rows));
-        release(b.empty(dc));
       }
       for (int block = 0; block < b.k.restore_blocks; ++block) {
         const int rows = take();
@@ -107,6 +61,41 @@ class Consumer {
   }
 
  private:
+  /// sums += weights · dC + gradient of the scores · score rows. The tensor cores always have the next product: X dCᵀ
+  /// while scores become weights, the product of the weights while the gradient of the scores is made. kAnyLinear: the
+  /// block has slots without a softmax.
+  template <bool kAnyLinear>
+  __device__ void add_block(const TileNote& note, int block) {
+    const int rows = take();
+    products_begin();
+    multiply(scores, rows);
+    products_commit();
+    const int dc = take();
+    multiply(gradients, dc);
+    products_commit();
+    const BlockNotes& notes = b.notes(note_place);
+    note_place = (note_place + 1) % kNotePlaces;
+    products_wait<1>();
+    pin(scores);
+    weigh<kAnyLinear>(note, block, notes);
+    products_begin();
+    accumulate(weights, dc, block == 0);
+    products_commit();
+    products_wait<1>();
+    pin(gradients);
+    if (block + 1 == b.k.blocks) {
+      release(b.x_empty());
+    }
+    differentiate<kAnyLinear>(note, block, notes);
+    products_begin();
+    accumulate(score_gradients, rows, false);
+    products_commit();
+    products_wait<0>();
+    pin(sums);
+    release(b.empty(rows));
+    release(b.empty(dc));
+  }
+
   /// Waits for the next entry.
   __device__ int take() {
     const int index = ring.stage;
@@ -139,61 +128,69 @@ class Consumer {
     }
   }
 
-  /// Where the thread's two columns of each eight lie among the notes of the block's rows.
-  __device__ const float4* notes_of(const TileNote& note, int block) const {
-    return reinterpret_cast<const float4*>(b.k.s.prepared.notes +
-                                           static_cast<int64_t>(note.sequence) * b.k.s.prepared.padded +
-                                           block * kBlockSlots + 2 * (group_thread() & 3));
+  /// The thread's two of eight neighbouring columns.
+  static __device__ float2 two_of(const float (&numbers)[kBlockSlots], int j) {
+    return *reinterpret_cast<const float2*>(numbers + 8 * j + 2 * (group_thread() & 3));
+  }
+  __device__ bool keeps(int j, int e) const {
+    return !kDropout || (kept >> (4 * j + e)) & 1;
   }
 
-  __device__ void weigh(const TileNote& note, int block, const EarlyNotes<kEarly>& early) {
-    if ((block + 1) * kBlockSlots > b.k.s.softmax && b.k.s.rows > b.k.s.softmax) {
-      weigh_block<true>(note, block, early);
-    } else {
-      weigh_block<false>(note, block, early);
-    }
-  }
-
-  /// Scores and X dCᵀ → rounded weights and rounded gradients of the scores.
+  /// Scores → weights, and these behind dropout, rounded, as the left side of a product.
   template <bool kAnyLinear>
-  __device__ void weigh_block(const TileNote& note, int block, const EarlyNotes<kEarly>& early) {
-    const int own = group_thread();
-    const int first_slot = block * kBlockSlots + 2 * (own & 3);
-    const float4* notes = notes_of(note, block);
+  __device__ void weigh(const TileNote& note, int block, const BlockNotes& notes) {
+    const int first_slot = block * kBlockSlots + 2 * (group_thread() & 3);
     const float inverse_length = kAnyLinear ? 1.0f / static_cast<float>(note.length) : 0.0f;
+    if constexpr (kDropout) {
+      kept = 0;
+    }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float4 of_column[2] = {early.of(notes, j, 0), early.of(notes, j, 1)};
-      uint32_t bits = 0xF;
+      const float2 shift = two_of(notes.shift, j);
       if constexpr (kDropout) {
-        bits = kept_tokens_by_slots(key, static_cast<uint32_t>(note.sequence),
-                                    static_cast<uint32_t>(note.first_token + consumer * kTokens + own / 32 * 16),
-                                    static_cast<uint32_t>(first_slot + 8 * j));
+        const auto first_token =
+            static_cast<uint32_t>(note.first_token + consumer * kTokens + group_thread() / 32 * 16);
+        kept |= kept_tokens_by_slots(key, static_cast<uint32_t>(note.sequence), first_token,
+                                     static_cast<uint32_t>(first_slot + 8 * j))
+                << (4 * j);
       }
-      float weight[4], gradient[4];
+      float weight[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float4& row = of_column[e % 2];  // shift, reduction, dr
-        const float keep = !kDropout ? 1.0f : (bits >> e) & 1 ? b.k.s.keep_scale : 0.0f;
-        const float score = scores[4 * j + e];
-        float w = exp2_fast(fmaf(score, kLog2E, row.x));
-        const float dw = keep * (gradients[4 * j + e] + row.z);
-        float ds = w * (dw - row.y);
+        float& score = scores[4 * j + e];
+        const float of_slot = e % 2 == 0 ? shift.x : shift.y;
+        const float linear = (score + of_slot) * inverse_length;
+        score = exp2_fast(fmaf(score, kLog2E, of_slot));
         if constexpr (kAnyLinear) {
-          if (first_slot + 8 * j + e % 2 >= b.k.s.softmax) {
-            w = (score + row.x) * inverse_length;
-            ds = dw * inverse_length;
-            if (first_slot + 8 * j + e % 2 >= b.k.s.rows) {
-              w = 0.0f;
-              ds = 0.0f;
-            }
-          }
+          const int slot = first_slot + 8 * j + e % 2;
+          score = slot < b.k.s.softmax ? score : slot < b.k.s.rows ? linear : 0.0f;
         }
-        weight[e] = w * keep;
-        gradient[e] = ds;
+        weight[e] = !kDropout ? score : keeps(j, e) ? score * b.k.s.keep_scale : 0.0f;
       }
       weights[2 * j] = pack<T>(weight[0], weight[1]);
       weights[2 * j + 1] = pack<T>(weight[2], weight[3]);
+    }
+  }
+
+  /// Weights and X dCᵀ → the rounded gradient of the scores.
+  template <bool kAnyLinear>
+  __device__ void differentiate(const TileNote& note, int block, const BlockNotes& notes) {
+    const int first_slot = block * kBlockSlots + 2 * (group_thread() & 3);
+    const float inverse_length = kAnyLinear ? 1.0f / static_cast<float>(note.length) : 0.0f;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 reduction = two_of(notes.reduction, j), dr = two_of(notes.dr, j);
+      float gradient[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float dw = gradients[4 * j + e] + (e % 2 == 0 ? dr.x : dr.y);
+        dw = !kDropout ? dw : keeps(j, e) ? dw * b.k.s.keep_scale : 0.0f;
+        gradient[e] = scores[4 * j + e] * (dw - (e % 2 == 0 ? reduction.x : reduction.y));
+        if constexpr (kAnyLinear) {
+          const int slot = first_slot + 8 * j + e % 2;
+          gradient[e] = slot < b.k.s.softmax ? gradient[e] : slot < b.k.s.rows ? dw * inverse_length : 0.0f;
+        }
+      }
       score_gradients[2 * j] = pack<T>(gradient[0], gradient[1]);
       score_gradients[2 * j + 1] = pack<T>(gradient[2], gradient[3]);
     }
@@ -203,9 +200,11 @@ class Consumer {
   const int consumer;
   MaskKey key{};
   RingPlace<kEntries> ring;
-  float scores[32];
-  float gradients[32];  // X dCᵀ
-  uint32_t weights[16];
+  int note_place = 0;
+  uint32_t kept = 0;     // a bit for each weight, where there is dropout
+  float scores[32];      // and then weights
+  float gradients[32];   // X dCᵀ
+  uint32_t weights[16];  // behind dropout, rounded
   uint32_t score_gradients[16];
   float sums[kWidth / 2];  // dX
 };

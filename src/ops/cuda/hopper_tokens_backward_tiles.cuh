@@ -7,6 +7,10 @@ namespace dba::ops::cuda::hopper::tokens_backward {
 
 constexpr int kTokens = 64;  // of a warp group; a tile has two
 constexpr int kEntries = 5;  // blocks of 64 rows in flight: what is left beside a tile at 256 columns
+/// Notes come with the entry of dC. The one two blocks on takes the place of the score rows, which are given back after
+/// the notes were read.
+constexpr int kNotePlaces = 2;
+static_assert(kEntries <= 2 * kNotePlaces + 1);
 constexpr int kThreads = 384;
 constexpr int kClearers = 96;  // threads of the producer that clear rows of no sequence
 
@@ -27,8 +31,8 @@ struct TileNote {
   int length;  // of the sequence
 };
 
-/// In shared memory: a tile of tokens, the ring of entries, the tile's note, barriers. An entry holds 64 rows of d
-/// columns, or restore's gradient of the scores of the tile's tokens and 64 slots.
+/// In shared memory: a tile of tokens, the ring of entries, the notes of rows, the tile's note, barriers. An entry
+/// holds 64 rows of d columns, or restore's gradient of the scores of the tile's tokens and 64 slots.
 template <int kPanels>
 struct Layout {
   static constexpr int kHalf = kPanels * kTokens * kPanelRowBytes;
@@ -36,7 +40,8 @@ struct Layout {
   static constexpr int kScoresBytes = 2 * kTokens * kPanelRowBytes;
   static constexpr int kEntry = kRowsBytes > kScoresBytes ? kRowsBytes : kScoresBytes;
   static constexpr int kEntriesOffset = 2 * kHalf;
-  static constexpr int kNote = kEntriesOffset + kEntries * kEntry;
+  static constexpr int kBlockNotes = kEntriesOffset + kEntries * kEntry;
+  static constexpr int kNote = kBlockNotes + kNotePlaces * static_cast<int>(sizeof(BlockNotes));
   static constexpr int kBarriers = kNote + 64;
   static constexpr int kBytes = kBarriers + (2 * kEntries + 2) * 8 + 1024;  // to align
   static_assert(kBytes <= 227 * 1024 && sizeof(TileNote) <= 64);
@@ -67,6 +72,9 @@ struct Block {
   __device__ TileNote& note() const {
     return *reinterpret_cast<TileNote*>(shared + L::kNote);
   }
+  __device__ BlockNotes& notes(int place) const {
+    return reinterpret_cast<BlockNotes*>(shared + L::kBlockNotes)[place];
+  }
   __device__ unsigned char* entry(int index) const {
     return shared + L::kEntriesOffset + index * L::kEntry;
   }
@@ -83,9 +91,14 @@ struct Block {
     Part part;
     RingPlace<kEntries> ring;
     uint32_t x_parity = 1;
-    const auto send = [&](const CUtensorMap& map, int row, int index) {
+    int note_place = 0;
+    const auto send = [&](const CUtensorMap& map, int row, int index, const BlockNotes* with = nullptr) {
       barrier_wait(empty(ring.stage), ring.parity ^ 1);
-      barrier_expect(full(ring.stage), L::kRowsBytes);
+      barrier_expect(full(ring.stage), L::kRowsBytes + (with == nullptr ? 0 : sizeof(BlockNotes)));
+      if (with != nullptr) {
+        copy_bytes(&notes(note_place), with, sizeof(BlockNotes), full(ring.stage));
+        note_place = (note_place + 1) % kNotePlaces;
+      }
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         copy_box(entry(ring.stage) + panel * kBlockSlots * kPanelRowBytes, &map, panel * kPanelColumns, row, index,
@@ -110,7 +123,8 @@ struct Block {
         }
         for (int block = 0; block < k.blocks; ++block) {
           send(maps.rows, block * kBlockSlots, k.s.prepared.rows_differ ? part.sequence : 0);
-          send(maps.dc, block * kBlockSlots, part.sequence);
+          send(maps.dc, block * kBlockSlots, part.sequence,
+               k.s.prepared.notes + static_cast<int64_t>(part.sequence) * k.blocks + block);
         }
         for (int block = 0; block < k.restore_blocks; ++block) {
           send(maps.restore_rows, block * kBlockSlots, 0);
