@@ -43,6 +43,16 @@ TEST(Schedules, GoThroughTheirFixedPoints) {
   EXPECT_DOUBLE_EQ(at("steps", 30), 0.25);
 }
 
+TEST(Schedules, AWarmUpIsAtMostAQuarterOfARunCountedInEpochs) {
+  config::ScheduleConfig schedule;
+  schedule.warmup = 100;
+  EXPECT_EQ(fitted(schedule, 1000).warmup, 100);
+  EXPECT_EQ(fitted(schedule, 100).warmup, 25);
+  EXPECT_EQ(fitted(schedule, 2).warmup, 1);
+  schedule.warmup = 0;
+  EXPECT_EQ(fitted(schedule, 2), schedule);
+}
+
 struct Plan {
   std::vector<std::int64_t> lengths;
   std::vector<std::size_t> examples;

@@ -119,7 +119,7 @@ void predict(train::Model& model, at::Device device, data::Reader& reader, std::
   flush();
   if (const auto& repairs = reader.repairs(); repairs.missing_values > 0) {
     std::cerr << "dba predict: " << bytes::counted(repairs.missing_values, "missing value") << " in " << repairs.series
-              << " series interpolated; channels without any value: " << repairs.empty_channels << "\n";
+              << " series filled; channels without any value: " << repairs.empty_channels << "\n";
   }
   if (cut > 0) {
     std::cerr << "dba predict: " << cut << " of " << bytes::counted(count, "sequence")

@@ -191,7 +191,8 @@ std::vector<Key> optimiser_keys() {
       {"schedule.name", Choice{DBA_PLACE(schedule.name), {"constant", "inverse_sqrt", "cosine", "linear", "steps"}},
        "What follows the warm-up."},
       {"schedule.warmup", Integer{DBA_PLACE(schedule.warmup), 0, kNoLimit},
-       "Updates in which the learning rate climbs along a line."},
+       "Updates in which the learning rate climbs along a line; at most a quarter of a run that `train.epochs` "
+       "measures."},
       {"schedule.warmup_from", Number{DBA_PLACE(schedule.warmup_from), kNotNegative},
        "The learning rate at which the climb starts."},
       {"schedule.final_ratio", Number{DBA_PLACE(schedule.final_ratio), {0.0, 1.0}},

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "cache files are littl
 
 inline constexpr std::array<char, 8> kCacheMagic = {'d', 'b', 'a', '-', 's', 'e', 't', '\n'};
 /// Raise it with every change of the layout, of a reader or of a tokeniser: old caches are then built anew.
-inline constexpr std::uint64_t kCacheVersion = 2;
+inline constexpr std::uint64_t kCacheVersion = 3;
 
 /// Parts of the file in this order, each a multiple of 8 bytes long:
 ///   header; elements × element_size bytes of symbols (see symbol_layout) or values, zeros at the end;

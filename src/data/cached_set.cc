@@ -123,7 +123,9 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
   }
   if (kind == Kind::series) {
     set.values = view<float>(parts.payload);
-    if (!std::ranges::all_of(set.values, [](float value) { return std::isfinite(value); }))
+    const bool any_missing = header.empty_channels > 0;
+    const auto allowed = [&](float value) { return std::isfinite(value) || (any_missing && std::isnan(value)); };
+    if (!std::ranges::all_of(set.values, allowed))
       fail("a value is not finite");
     const auto numbers = view<double>(parts.channels);
     if (!std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); }))

@@ -1,23 +1,29 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
 namespace dba::data {
 
-/// Which channels have one value at every time step of every series.
+/// Which channels have one value at every time step of every series, or none at all.
 class ConstantChannels {
  public:
-  /// steps × channels, at least one step.
+  /// steps × channels, at least one step; a channel without a value in the series is NaN.
   void add(std::span<const float> values, std::size_t channels) {
     if (first_.empty()) {
-      first_.assign(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(channels));
+      first_.assign(channels, std::numeric_limits<float>::quiet_NaN());
       varies_.assign(channels, 0);
     }
     for (std::size_t begin = 0; begin < values.size(); begin += channels) {
-      for (std::size_t c = 0; c < channels; ++c)
-        varies_[c] |= values[begin + c] != first_[c] ? 1 : 0;
+      for (std::size_t c = 0; c < channels; ++c) {
+        const float value = values[begin + c];
+        if (std::isnan(first_[c]))
+          first_[c] = value;
+        varies_[c] |= value != first_[c] && !std::isnan(value) ? 1 : 0;
+      }
     }
   }
 

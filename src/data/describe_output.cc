@@ -50,7 +50,7 @@ void write_file(std::ostream& out, const FileDescription& file) {
   }
   if (file.repairs.missing_values > 0) {
     out << "  missing values: " << file.repairs.missing_values << " in " << file.repairs.series
-        << " series, interpolated; channels without any value: " << file.repairs.empty_channels << "\n";
+        << " series, to be filled; channels without any value: " << file.repairs.empty_channels << "\n";
   }
   if (!file.constant_channels.empty()) {
     constexpr std::size_t kMost = 20;

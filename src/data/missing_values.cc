@@ -25,10 +25,11 @@ bool fill_channel(std::span<float> values, std::size_t channel, std::size_t chan
     }
     known = step;
   }
-  const bool any = known != steps;
-  for (std::size_t gap = any ? known + 1 : 0; gap < steps; ++gap)
-    at(gap) = any ? at(known) : 0.0f;
-  return any;
+  if (known == steps)
+    return false;
+  for (std::size_t gap = known + 1; gap < steps; ++gap)
+    at(gap) = at(known);
+  return true;
 }
 
 }  // namespace

@@ -55,9 +55,10 @@ Baselines measure_baselines(const data::CachedSet& training, const data::CachedS
   baselines.majority = truth.eq(static_cast<std::int64_t>(majority)).to(at::kDouble).mean().item<double>();
 
   const auto x = features(training);
-  const auto mean = x.mean(0);
-  const auto deviation = x.std(0).clamp_min(1e-6);
-  const auto standardised = (x - mean) / deviation;
+  const auto mean = x.nanmean(0).nan_to_num();  // a channel may have no value in a series, or in none
+  const auto deviation = torch::where(x.isnan(), mean, x).std(0).clamp_min(1e-6);
+  const auto standardise = [&](const at::Tensor& rows) { return ((rows - mean) / deviation).nan_to_num(); };
+  const auto standardised = standardise(x);
   const auto target = labels_of(training);
   auto weight = torch::zeros({x.size(1), std::ssize(counts)}, torch::requires_grad());
   auto bias = torch::zeros({std::ssize(counts)}, torch::requires_grad());
@@ -72,7 +73,7 @@ Baselines measure_baselines(const data::CachedSet& training, const data::CachedS
     return loss;
   });
   const torch::NoGradGuard no_grad;
-  const auto logits = ((features(test) - mean) / deviation).matmul(weight) + bias;
+  const auto logits = standardise(features(test)).matmul(weight) + bias;
   baselines.bag_of_tokens = logits.argmax(1).eq(truth).to(at::kDouble).mean().item<double>();
   return baselines;
 }

@@ -137,6 +137,11 @@ Batch pack(std::size_t count, const data::Encoding& encoding, const data::Channe
   return batch;
 }
 
+/// A channel that a series has no value of is 0: the mean, where the values are standardised.
+at::Tensor without_nan(const at::Tensor& values) {
+  return torch::where(torch::isnan(values), torch::zeros({}, values.options()), values);
+}
+
 /// A batch whose tensors have all gone through `change`.
 template <class Change>
 Batch changed(const Batch& batch, Change change) {
@@ -192,12 +197,12 @@ Batch Batch::pinned() const {
 
 at::Tensor standardised(const at::Tensor& values, const data::ChannelStatistics* statistics) {
   if (statistics == nullptr) {
-    return values;
+    return without_nan(values);
   }
   const auto mean = torch::tensor(statistics->mean, at::kDouble);
   const auto deviation = torch::tensor(statistics->deviation, at::kDouble);
   const auto divisor = torch::where(deviation > 0, deviation, torch::ones_like(deviation));
-  return ((values.to(at::kDouble) - mean) / divisor).to(at::kFloat);
+  return without_nan(((values.to(at::kDouble) - mean) / divisor).to(at::kFloat));
 }
 
 Batch collate(const data::CachedSet& set, std::span<const std::size_t> examples,

@@ -32,4 +32,11 @@ double learning_rate(const config::ScheduleConfig& schedule, double lr, std::int
   return lr;
 }
 
+config::ScheduleConfig fitted(const config::ScheduleConfig& schedule, std::int64_t total) {
+  constexpr std::int64_t kPart = 4;
+  auto result = schedule;
+  result.warmup = std::min(schedule.warmup, std::max<std::int64_t>(total / kPart, 1));
+  return result;
+}
+
 }  // namespace dba::train

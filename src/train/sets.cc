@@ -88,10 +88,10 @@ std::string description(const std::string& name, const std::string& file, const 
     text += ", " + std::to_string(statistics.cut) + " cut";
   }
   if (statistics.repairs.missing_values > 0) {
-    text += ", " + bytes::counted(statistics.repairs.missing_values, "missing value") + " interpolated";
+    text += ", " + bytes::counted(statistics.repairs.missing_values, "missing value") + " filled";
   }
   if (statistics.repairs.empty_channels > 0) {
-    text += ", " + bytes::counted(statistics.repairs.empty_channels, "channel") + " without any value set to 0";
+    text += ", " + bytes::counted(statistics.repairs.empty_channels, "channel") + " of a series without any value";
   }
   return outcome.built ? text + " (read anew: " + outcome.reason + ")" : text;
 }

@@ -33,7 +33,15 @@ class Trainer {
         learner_(config_, folder.path(), options.resume, [this](const std::string& text) { messages_.message(text); }),
         evaluation_(protocol_, learner_.sets(), learner_.device(), folder.path() / kModelFile,
                     learner_.train_on_device()),
-        timetable_(config_, learner_.batches()) {}
+        timetable_(config_, learner_.batches()),
+        schedule_(timetable_.updates() == config_.train.updates ? config_.schedule
+                                                                : fitted(config_.schedule, timetable_.updates())) {
+    if (schedule_.warmup < config_.schedule.warmup) {
+      messages_.message("schedule.warmup is " + std::to_string(config_.schedule.warmup) + ", the whole run " +
+                        std::to_string(timetable_.updates()) + " updates: the warm-up takes " +
+                        std::to_string(schedule_.warmup) + " of them");
+    }
+  }
 
   TrainResult run() {
     const run::StopSignals signals;
@@ -127,7 +135,7 @@ class Trainer {
   }
 
   double rate(std::int64_t update) const {
-    return learning_rate(config_.schedule, config_.optimiser.lr, update, timetable_.updates());
+    return learning_rate(schedule_, config_.optimiser.lr, update, timetable_.updates());
   }
 
   // Up to `accumulate` batches and one step of the optimiser; false at the end of the epoch.
@@ -223,6 +231,7 @@ class Trainer {
   Learner learner_;
   RunEvaluation evaluation_;
   const Timetable timetable_;
+  const config::ScheduleConfig schedule_;
   Position position_;
   std::optional<KernelWatch> watch_;
   std::int64_t since_start_ = 0;

@@ -141,6 +141,18 @@ TEST(Cache, SeriesCarryTheStatisticsOfTheirChannels) {
                                                               testing::DoubleNear(std::sqrt(200.0 / 3), 1e-14)));
 }
 
+TEST(Cache, AChannelWithoutAValueInASeriesCountsForNothing) {
+  const ScratchFolder folder;
+  write(folder / "train.jsonl",
+        "{\"series\":[[1000,null,null],[1002,null,1]],\"label\":0}\n{\"series\":[[null,null,5]],\"label\":1}\n");
+  const CachedSet set = open_or_build({folder / "train.jsonl", {}, {}, {}}, folder / "cache").set;
+  EXPECT_EQ(set.statistics().repairs.empty_channels, 3u);
+  EXPECT_TRUE(std::isnan(set.example(1).values[0]));
+  EXPECT_THAT(set.channel_statistics().mean, ElementsAre(1001.0, 0.0, testing::DoubleNear(7.0 / 3, 1e-14)));
+  EXPECT_DOUBLE_EQ(set.channel_statistics().deviation[0], std::sqrt(2.0));
+  EXPECT_THAT(set.channel_statistics().constant(), ElementsAre(2));
+}
+
 TEST(Cache, IsBuiltAnewWhenSourceOrOptionsChangeAndOnlyThen) {
   const ScratchFolder folder;
   write(folder / "train.jsonl", kWords);

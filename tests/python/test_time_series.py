@@ -38,6 +38,7 @@ def cases(count, longest, seed):
         steps = longest if index == 0 else int(random.integers(3, longest + 1))
         one = random.standard_normal((steps, 3)).round(4)
         one[:, 0] += 20 - 4 * (index % 2)
+        one[:, 1] += 100
         one[random.random(steps) < 0.2, 1] = numpy.nan
         one[:, 2] = 7
         series.append(one.astype(numpy.float32))
@@ -124,7 +125,9 @@ def test_long_tables_give_the_same_run_bit_by_bit(made):
 def test_flatten_pooling_is_as_long_as_the_longest_of_training_and_100_epochs_are_the_default(made):
     folder, _ = made
     files = [f"data.train={folder}/Made_TRAIN.ts", f"data.test={folder}/Made_TEST.ts"]
-    train(folder / "flat", *files, "model.pooling=flatten", "model.head=linear", "batch.size=64", "train.epochs=0")
+    said = train(folder / "flat", *files, "model.pooling=flatten", "model.head=linear", "batch.size=64",
+                 "train.epochs=0").stderr
+    assert "schedule.warmup is 100, the whole run 100 updates: the warm-up takes 25 of them" in said
     report = json.loads((folder / "flat" / "report.json").read_text())
     assert report["repairs"]["test"]["sequences_cut"] > 0 and report["updates"] == 100
     assert dba.load(folder / "flat").state_dict()["head.linear.weight"].shape[1] == 12 * 16
@@ -132,12 +135,16 @@ def test_flatten_pooling_is_as_long_as_the_longest_of_training_and_100_epochs_ar
 
 def test_estimator_standardises_as_the_program_does(made):
     pytest.importorskip("sklearn", reason="DBAClassifier needs scikit-learn")
+    from dba.models.encoding import fill_missing
     from dba.sklearn.series import Standardiser
 
     folder, parts = made
     encoding = dba.load(folder / "run").known_encoding()
     standardise = Standardiser(parts["TRAIN"][0])
     assert numpy.allclose(standardise.mean, encoding.mean, rtol=1e-12, atol=0)
+    known = [fill_missing(one)[:, 1] for one in parts["TRAIN"][0][1:]]  # the first says nothing of channel 1
+    assert encoding.mean[1] == pytest.approx(numpy.concatenate(known).astype(float).mean(), rel=1e-12)
+    assert (encoding.batch(parts["TRAIN"][0][:1])[0][:, 1] == 0).all()
     varying = numpy.array(encoding.deviation) > 0
     assert varying.tolist() == [True, True, False]
     assert numpy.allclose(standardise.deviation[varying], numpy.array(encoding.deviation)[varying], rtol=1e-12, atol=0)

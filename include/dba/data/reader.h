@@ -38,7 +38,7 @@ struct ReaderOptions {
 struct Repairs {
   std::size_t missing_values = 0;  ///< cells of series that were NaN or null and have been interpolated
   std::size_t series = 0;          ///< series that had such cells
-  std::size_t empty_channels = 0;  ///< channels without any value in a series, set to 0
+  std::size_t empty_channels = 0;  ///< channels without any value in a series, NaN
 };
 
 /// Records in order, one in memory at a time. What holds for every format is checked here: one content and one number

@@ -43,6 +43,7 @@ struct Batch {
 };
 
 /// Series values (N, channels) with every channel less its mean and over its deviation; without statistics as they are.
+/// NaN, which stands in a channel that a series has no value of, becomes 0 in the result.
 at::Tensor standardised(const at::Tensor& values, const data::ChannelStatistics* statistics);
 
 /// Symbols that the tokeniser leaves out are left out. Series are standardised by mean and deviation where these are

@@ -15,4 +15,8 @@ namespace dba::train {
 ///   steps          lr·factor^(milestones passed)
 double learning_rate(const config::ScheduleConfig& schedule, double lr, std::int64_t update, std::int64_t total);
 
+/// The schedule of a run of `total` updates that is counted in epochs, where nobody can know beforehand how long the
+/// warm-up may be: at most a quarter of the run.
+config::ScheduleConfig fitted(const config::ScheduleConfig& schedule, std::int64_t total);
+
 }  // namespace dba::train

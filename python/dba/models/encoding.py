@@ -156,16 +156,15 @@ class Encoding:
         if np.isinf(given).any():
             raise ValueError("dba.models.Encoding: a series must hold finite numbers, got infinity, or a number too "
                              "large for float32; NaN stands for a missing value")
-        filled = fill_missing(given)
-        values = torch.from_numpy(np.where(np.isnan(filled), np.float32(0), filled))
+        values = torch.from_numpy(fill_missing(given))
         longest = self.tokeniser.max_length
         if longest and values.shape[0] > longest:
             self.tokeniser._refuse_long(values.shape[0])
             values = values[:longest]
-        if not self.mean:
-            return values
-        mean, deviation = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.deviation))
-        return ((values.double() - mean) / torch.where(deviation > 0, deviation, 1.0)).float()
+        if self.mean:
+            mean, deviation = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.deviation))
+            values = ((values.double() - mean) / torch.where(deviation > 0, deviation, 1.0)).float()
+        return torch.where(values.isnan(), 0.0, values)  # a channel that the series has no value of
 
     def to_json(self) -> str:
         """As the program stores it."""
@@ -184,8 +183,8 @@ class Encoding:
 
 def fill_missing(values: np.ndarray) -> np.ndarray:
     """Numbers in the place of NaN in values (time, channels), to the bit as the program fills them: on the line between
-    the neighbours in time, the nearest value at either end. A channel without any value stays NaN; the program puts 0
-    there."""
+    the neighbours in time, the nearest value at either end. A channel without any value stays NaN, and
+    becomes 0 once the others are standardised."""
     filled = values.copy()
     steps = np.arange(len(values))
     for channel in np.flatnonzero(np.isnan(values).any(0)):

@@ -65,22 +65,27 @@ def _one(function: str, index: int, case: Any) -> numpy.ndarray:
 class Standardiser:
     """Brings every channel to mean 0 and deviation 1 (n - 1 in the denominator), as measured over all time steps of the
     training series after missing values have been filled. The rules are those of `dba train`: a channel that a series
-    says nothing of counts as 0 there, and one that is constant over the training data becomes 0."""
+    says nothing of counts for nothing and becomes 0, the mean; one that is constant over the training data becomes
+    0."""
 
     def __init__(self, series: Series) -> None:
-        rows = numpy.concatenate([_complete(one) for one in series])
-        constant = (rows == rows[0]).all(axis=0)
+        rows = numpy.concatenate([_filled(one) for one in series])
+        known = ~numpy.isnan(rows)
+        values = known.sum(axis=0)
+        least = numpy.where(known, rows, numpy.inf).min(axis=0)
+        constant = (values == 0) | (least == numpy.where(known, rows, -numpy.inf).max(axis=0))
         # The sums would give a constant channel a mean beside its value, and with it a deviation above 0.
-        self.mean = numpy.where(constant, rows[0], rows.mean(axis=0))
-        squares = ((rows - self.mean) ** 2).sum(axis=0)
-        self.deviation = numpy.where(constant, 1.0, numpy.sqrt(squares / max(len(rows) - 1, 1)))
+        mean = numpy.where(known, rows, 0.0).sum(axis=0) / numpy.maximum(values, 1)
+        self.mean = numpy.where(constant, numpy.where(values > 0, least, 0.0), mean)
+        squares = numpy.where(known, rows - self.mean, 0.0) ** 2
+        self.deviation = numpy.where(constant, 1.0, numpy.sqrt(squares.sum(axis=0) / numpy.maximum(values - 1, 1)))
 
     def __call__(self, series: Series) -> Series:
         """(time, channels) float32 each, without NaN."""
-        return [((_complete(one) - self.mean) / self.deviation).astype(numpy.float32) for one in series]
+        standardised = [((_filled(one) - self.mean) / self.deviation).astype(numpy.float32) for one in series]
+        return [numpy.where(numpy.isnan(one), numpy.float32(0), one) for one in standardised]
 
 
-def _complete(one: numpy.ndarray) -> numpy.ndarray:
-    """(time, channels) float64 without NaN."""
-    filled = fill_missing(one)
-    return numpy.where(numpy.isnan(filled), 0.0, filled.astype(numpy.float64))
+def _filled(one: numpy.ndarray) -> numpy.ndarray:
+    """(time, channels) float64, NaN only in channels without any value."""
+    return fill_missing(one).astype(numpy.float64)
