@@ -114,7 +114,6 @@ TEST(CpuPassesAndMemory, NeitherReadNorWriteRowsOfNobody) {
 /// What the operators give to rows and to sequences, and the gradients of what each sequence has of its own. `name`: of
 /// which operand or gradient of a result one entry, of the spoiled sequence, becomes `value`.
 std::vector<Named> evaluate_spoiled(LayerOperands layer, int64_t spoiled, const std::string& name, double value) {
-  const BackendGuard guard(Backend::fused);
   const auto spoil = [&](const std::string& of, const at::Tensor& tensor) {
     if (of == name) {
       const torch::NoGradGuard no_grad;
@@ -124,27 +123,14 @@ std::vector<Named> evaluate_spoiled(LayerOperands layer, int64_t spoiled, const 
   };
   for (auto& [of, tensor] : layer.tensors())
     spoil(of, *tensor);
-  const ops::Summary summary = ops::compress(layer.x, layer.sequences, layer.rows, layer.dropout);
-  const at::Tensor restored = ops::restore(layer.x, layer.sequences, layer.restore_rows, layer.restore_bias, layer.m,
-                                           layer.out_bias, layer.heads, layer.linear, layer.dropout);
-  const ops::AttentionResult whole =
-      ops::attention(layer.x, layer.sequences, layer.rows, layer.weights, layer.restore_rows, layer.restore_bias,
-                     layer.out_bias, layer.heads, layer.linear, layer.dropout);
-  std::vector<Named> results = {{"c", summary.c},       {"r", summary.r}, {"lse", finite_part(summary.lse)},
-                                {"restored", restored}, {"y", whole.y},   {"compressed", whole.c}};
-  std::vector<at::Tensor> outputs, directions;
-  for (const Named& result : results) {
-    outputs.push_back(result.tensor);
-    directions.push_back(Random(9).normal(result.tensor.sizes()).to(result.tensor.scalar_type()));
-    spoil("gradient of " + result.name, directions.back());
-  }
-  const std::vector<at::Tensor> own = {
-      layer.x, layer.m, layer.rows.each, layer.rows.each_bias, layer.restore_rows, layer.restore_bias};
-  for (const at::Tensor& gradient : torch::autograd::grad(outputs, own, directions))
-    results.push_back({"gradient " + std::to_string(results.size()), gradient});
-  for (Named& result : results)
-    result.tensor = result.tensor.detach();
-  return results;
+  const std::vector<Named> own = {{"x", layer.x},
+                                  {"m", layer.m},
+                                  {"each", layer.rows.each},
+                                  {"each_bias", layer.rows.each_bias},
+                                  {"restore_rows", layer.restore_rows},
+                                  {"restore_bias", layer.restore_bias}};
+  return results_of(layer, Backend::fused, own,
+                    [&](const std::string& of, const at::Tensor& gradient) { spoil("gradient of " + of, gradient); });
 }
 
 TEST(CpuPassesOfNeighbours, KeepNaNAndInfinityToTheirSequence) {

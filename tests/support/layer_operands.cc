@@ -88,7 +88,8 @@ LayerOperands layer_of_odd_sizes(const std::vector<int64_t>& lengths, int64_t sl
   return layer;
 }
 
-std::vector<Named> evaluate(LayerOperands layer, Backend backend) {
+std::vector<Named> results_of(const LayerOperands& layer, Backend backend, const std::vector<Named>& leaves,
+                              const ChangeGradient& change) {
   const BackendGuard guard(backend);
   const ops::Summary summary = ops::compress(layer.x, layer.sequences, layer.rows, layer.dropout);
   const at::Tensor restored = ops::restore(layer.x, layer.sequences, layer.restore_rows, layer.restore_bias, layer.m,
@@ -96,22 +97,32 @@ std::vector<Named> evaluate(LayerOperands layer, Backend backend) {
   const ops::AttentionResult whole =
       ops::attention(layer.x, layer.sequences, layer.rows, layer.weights, layer.restore_rows, layer.restore_bias,
                      layer.out_bias, layer.heads, layer.linear, layer.dropout);
-  // An empty sequence has −inf here, whose product with anything but a gradient is useless.
-  const at::Tensor lse = at::where(summary.lse.isinf(), at::zeros_like(summary.lse), summary.lse);
-  std::vector<Named> results = {{"c", summary.c},      {"r", summary.r}, {"lse", lse},
-                                {"restore", restored}, {"y", whole.y},   {"compressed", whole.c}};
-  std::vector<at::Tensor> outputs;
-  for (const Named& result : results)
+  // An empty sequence has −inf in lse, whose product with anything but a gradient is useless.
+  std::vector<Named> results = {{"c", summary.c},       {"r", summary.r}, {"lse", finite_part(summary.lse)},
+                                {"restored", restored}, {"y", whole.y},   {"compressed", whole.c}};
+  Random random(9);
+  std::vector<at::Tensor> outputs, directions, inputs;
+  for (const Named& result : results) {
     outputs.push_back(result.tensor);
-  std::vector<at::Tensor> leaves;
-  for (const auto& [name, tensor] : layer.tensors())
-    leaves.push_back(*tensor);
-  const auto gradients = torch::autograd::grad({random_projection(outputs, 9)}, leaves);
+    directions.push_back(random.normal(result.tensor.sizes()).to(result.tensor.scalar_type()));
+    if (change)
+      change(result.name, directions.back());
+  }
+  for (const Named& leaf : leaves)
+    inputs.push_back(leaf.tensor);
+  const auto gradients = torch::autograd::grad(outputs, inputs, directions);
   for (size_t i = 0; i < leaves.size(); ++i)
-    results.push_back({"gradient of " + layer.tensors()[i].first, gradients[i]});
+    results.push_back({"gradient of " + leaves[i].name, gradients[i]});
   for (Named& result : results)
     result.tensor = result.tensor.detach();
   return results;
+}
+
+std::vector<Named> evaluate(LayerOperands layer, Backend backend) {
+  std::vector<Named> leaves;
+  for (const auto& [name, tensor] : layer.tensors())
+    leaves.push_back({name, *tensor});
+  return results_of(layer, backend, leaves);
 }
 
 void expect_identical(const std::vector<Named>& actual, const std::vector<Named>& expected) {

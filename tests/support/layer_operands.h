@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,14 @@ inline const std::vector<int64_t> kUnsplitLengths = {40, 41, 0, 5, 500, 1, 2, 3,
 
 LayerOperands layer_of_odd_sizes(const std::vector<int64_t>& lengths = kOddLengths, int64_t slots = 23);
 
-/// Values of compress, restore and the whole layer, and the gradients of a random projection of them all.
+/// Writes into the gradient that a value, by its name, is given; of the value's shape.
+using ChangeGradient = std::function<void(const std::string& name, const at::Tensor& gradient)>;
+
+/// Values of compress, restore and the whole layer, and what reaches `leaves`, operands of the layer, when each value
+/// is given a random gradient, the same in every call unless `change` writes into it.
+std::vector<Named> results_of(const LayerOperands& layer, Backend backend, const std::vector<Named>& leaves,
+                              const ChangeGradient& change = {});
+/// The same with the gradients of all operands.
 std::vector<Named> evaluate(LayerOperands layer, Backend backend);
 
 void expect_identical(const std::vector<Named>& actual, const std::vector<Named>& expected);
