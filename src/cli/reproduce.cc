@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bytes/count.h"
@@ -78,13 +80,17 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
   }
 }
 
-/// A --set that makes no model is told before the first run, and whether the data are there or not.
+/// A --set that makes no model is told before the first run, and whether the data are there or not. Each configuration
+/// is looked at once, whatever the number of its seeds.
 void check_overrides(const std::vector<reproduce::Run>& runs, const reproduce::Places& places,
                      const std::vector<std::string>& overrides) {
+  std::set<std::pair<std::string, std::vector<std::string>>> checked;  // file, and what the experiment sets above it
   for (const auto& run : runs) {
     const auto state = state_of(run, places);
     if (state == reproduce::State::finished || state == reproduce::State::interrupted)
       continue;  // their settings stay those they began with
+    if (!checked.emplace(run.config, run.overrides).second)
+      continue;
     try {
       auto config = config::load_config(places.configs / run.config);
       for (const auto* list : {&run.overrides, &overrides})
