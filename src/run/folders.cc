@@ -16,20 +16,25 @@ namespace dba::run {
 using bytes::FileDescriptor;
 using bytes::FileError;
 
-void make_folders(const std::filesystem::path& folder) {
-  if (folder.empty() || ::mkdir(folder.c_str(), 0777) == 0)
-    return;
+std::vector<std::filesystem::path> make_folders(const std::filesystem::path& folder) {
+  if (folder.empty())
+    return {};
+  if (::mkdir(folder.c_str(), 0777) == 0)
+    return {folder};
   int error = errno;
+  std::vector<std::filesystem::path> made;
   if (error == ENOENT && folder.has_parent_path() && folder.native() != "/") {
-    make_folders(folder.parent_path());
-    if (::mkdir(folder.c_str(), 0777) == 0)
-      return;
+    made = make_folders(folder.parent_path());
+    if (::mkdir(folder.c_str(), 0777) == 0) {
+      made.push_back(folder);
+      return made;
+    }
     error = errno;
   }
   struct stat status {};
   if (error == EEXIST && ::stat(folder.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode))
-      return;
+      return made;
     error = ENOTDIR;
   }
   throw FileError("create the folder", folder, error);

@@ -9,8 +9,8 @@ namespace dba::run {
 // By system calls: programs linked with torch's libraries get a partial copy of the functions of std::filesystem.
 // All throw FileError.
 
-/// Creates the folder and those above it, as far as they are missing.
-void make_folders(const std::filesystem::path& folder);
+/// Creates the folder and those above it, as far as they are missing. Returns those it made, the uppermost first.
+std::vector<std::filesystem::path> make_folders(const std::filesystem::path& folder);
 /// The names in a folder, in no order; none for a folder that is not there.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 bool is_there(const std::filesystem::path& path);

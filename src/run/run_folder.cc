@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,9 @@ using bytes::FileError;
 using nlohmann::json;
 
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kLock = "lock";
+constexpr const char* kCache = "cache";
+constexpr const char* kSymbols = "symbols.json";
 
 std::string owner_of(int lock) {
   char text[32] = {};
@@ -33,9 +37,17 @@ std::string owner_of(int lock) {
   return digits.empty() ? "another process" : "process " + digits;
 }
 
-// The lock belongs to the open file, not to its name or content: it ends with the process.
+bool is_still_at(const std::filesystem::path& path, int file) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+// The lock belongs to the open file, not to its name or content: it ends with the process. One whose file has been
+// removed meanwhile, by a process that began no run, keeps nobody out.
 int take_lock(const std::filesystem::path& folder) {
-  const auto path = folder / "lock";
+  const auto path = folder / kLock;
   const int lock = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock < 0)
     throw FileError("create", path, errno);
@@ -47,6 +59,10 @@ int take_lock(const std::filesystem::path& folder) {
       throw FolderInUse("the folder " + folder.string() + " is in use by " + owner +
                         "; wait for its end or choose another folder");
     throw FileError("lock", path, error);
+  }
+  if (!is_still_at(path, lock)) {
+    ::close(lock);
+    throw FileError("lock", path, ENOENT);
   }
   const std::string self = std::to_string(::getpid()) + "\n";
   if (::ftruncate(lock, 0) != 0 || ::pwrite(lock, self.data(), self.size(), 0) != static_cast<ssize_t>(self.size())) {
@@ -75,15 +91,25 @@ void write_whole(const std::filesystem::path& path, std::string_view text) {
 }  // namespace
 
 RunFolder RunFolder::create(const std::filesystem::path& path) {
-  make_folders(path);
-  RunFolder folder(path, take_lock(path));
-  for (const char* const name : {"config.yaml", kMetrics, "checkpoints", "report.json"}) {
-    if (is_there(path / name)) {
-      throw std::invalid_argument("the folder " + path.string() + " holds a run already (" + name +
-                                  "); resume it with --resume, or choose another folder");
+  // Between two calls the folder may go away with a process that made it and began no run.
+  constexpr int kAttempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      auto made = make_folders(path);
+      RunFolder folder(path, take_lock(path), std::move(made));
+      for (const char* const name : {"config.yaml", kMetrics, "checkpoints", "report.json"}) {
+        if (is_there(path / name)) {
+          throw std::invalid_argument("the folder " + path.string() + " holds a run already (" + name +
+                                      "); resume it with --resume, or choose another folder");
+        }
+      }
+      return folder;
+    } catch (const FileError& error) {
+      const bool went_away = error.error() == ENOENT || error.error() == EEXIST;
+      if (!went_away || attempt == kAttempts)
+        throw;
     }
   }
-  return folder;
 }
 
 RunFolder RunFolder::resume(const std::filesystem::path& path) {
@@ -92,18 +118,39 @@ RunFolder RunFolder::resume(const std::filesystem::path& path) {
         "the folder " + path.string() +
         " holds no run (no config.yaml); name the folder of a run, or start one without --resume");
   }
-  return {path, take_lock(path)};
+  return {path, take_lock(path), {}};
 }
 
 RunFolder::RunFolder(RunFolder&& other) noexcept
     : path_(std::move(other.path_)),
+      made_(std::move(other.made_)),
       lock_(std::exchange(other.lock_, -1)),
       metrics_(std::exchange(other.metrics_, -1)) {}
 
 RunFolder::~RunFolder() {
   close_metrics();
-  if (lock_ >= 0)
-    ::close(lock_);
+  if (lock_ < 0)
+    return;
+  try {
+    remove_what_was_made();
+  } catch (const std::exception&) {
+    // What cannot be removed stays, and hinders no run.
+  }
+  ::close(lock_);
+}
+
+// With the lock held. What is no preparation of a run, be it a run that began or a stranger's file, keeps all.
+void RunFolder::remove_what_was_made() const {
+  const auto is_preparation = [](const std::string& name) {
+    return name == kLock || name == kCache || name == kSymbols;
+  };
+  if (made_.empty() || !std::ranges::all_of(names_in(path_), is_preparation))
+    return;
+  remove_folder(path_ / kCache);
+  for (const char* const name : {kSymbols, kLock})
+    ::unlink((path_ / name).c_str());
+  for (auto folder = made_.rbegin(); folder != made_.rend() && ::rmdir(folder->c_str()) == 0;)
+    ++folder;
 }
 
 void RunFolder::close_metrics() {

@@ -49,6 +49,9 @@ class Trainer {
     if (!goes_on && !config_.train.init_from.empty()) {
       learner_.model().take_weights(config_.train.init_from, config_.train.new_head);
     }
+    if (!options_.resume) {
+      folder_.write_config(config::to_yaml(config_));  // the run begins
+    }
     log_.emplace(folder_, options_.resume ? position_.update : -1);
     progress_.emplace(position_.update, timetable_.updates(), options_.progress);
     started_ = now() - position_.seconds;
@@ -247,12 +250,8 @@ class Trainer {
 
 TrainResult train(const config::TrainConfig& config, run::RunFolder& folder, const TrainOptions& options) {
   check_attention(config.model);  // before data are read, which may take long
-  // Bad data are refused here, before the folder holds a run.
-  Trainer trainer(config, folder, options);
-  if (!options.resume) {
-    folder.write_config(config::to_yaml(config));
-  }
-  return trainer.run();
+  // Bad data and weights that do not fit are refused before the folder holds a run.
+  return Trainer(config, folder, options).run();
 }
 
 }  // namespace dba::train

@@ -5,11 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "dba/bytes/errors.h"
 #include "dba/run/event_writer.h"
@@ -59,13 +62,74 @@ TEST(RunFolder, ARunIsNeitherOverwrittenNorInvented) {
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr(path.string()), HasSubstr("holds no run"))));
   EXPECT_FALSE(fs::exists(path));
   RunFolder::create(path);
-  // Nothing but a lock yet.
+  // No run yet.
   RunFolder::create(path).write_config("seed: 1\n");
   EXPECT_THAT([&] { RunFolder::create(path); },
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("holds a run already"), HasSubstr("--resume"))));
   RunFolder::resume(path).append_metrics("{\"step\":1}");
   RunFolder::resume(path).append_metrics("{\"step\":2}");
   EXPECT_EQ(read_text(path / "metrics.jsonl"), "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST(RunFolder, WhereNoRunBeganNothingIsLeftOfWhatWasMade) {
+  const ScratchFolder scratch;
+  for (const std::string name : {"runs/of/today", "runs/of/today/"}) {
+    {
+      const RunFolder folder = RunFolder::create(scratch / name);
+      ASSERT_EQ(::mkdir((folder.path() / "cache").c_str(), 0777), 0);
+      for (const char* const file : {"cache/train.cache", "symbols.json"})
+        std::ofstream(folder.path() / file) << "text";
+    }
+    EXPECT_FALSE(fs::exists(scratch / "runs")) << name;
+  }
+}
+
+TEST(RunFolder, WhatWasThereBeforeOrIsNoPreparationStays) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(::mkdir((scratch / "runs").c_str(), 0777), 0);
+  RunFolder::create(scratch / "runs/first");
+  EXPECT_TRUE(fs::exists(scratch / "runs"));
+  EXPECT_FALSE(fs::exists(scratch / "runs/first"));
+  ASSERT_EQ(::mkdir((scratch / "runs/first").c_str(), 0777), 0);
+  RunFolder::create(scratch / "runs/first");
+  EXPECT_TRUE(fs::exists(scratch / "runs/first"));
+  for (const std::string name : {"config.yaml", "metrics.jsonl", "notes.txt"}) {
+    const auto path = scratch / "runs/with" / name;
+    {
+      const RunFolder folder = RunFolder::create(path);
+      std::ofstream(path / name) << "text";
+      std::ofstream(path / "symbols.json") << "text";
+    }
+    EXPECT_EQ(read_text(path / name), "text");
+    EXPECT_EQ(read_text(path / "symbols.json"), "text");
+    EXPECT_TRUE(fs::exists(path / "lock"));
+  }
+}
+
+// A lock on a file that its owner has just removed would be worth nothing.
+TEST(RunFolder, BelongsToOneAtATimeWhileOthersMakeAndRemoveIt) {
+  const ScratchFolder scratch;
+  std::atomic<int> owners = 0, held = 0, together = 0;
+  const auto work = [&] {
+    for (int i = 0; i < 500; ++i) {
+      try {
+        const RunFolder folder = RunFolder::create(scratch / "runs/shared");
+        ++held;
+        together += owners.fetch_add(1) > 0;
+        const bool there = fs::exists(folder.path() / "lock");
+        together += !there;
+        --owners;
+      } catch (const FolderInUse&) {
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back(work);
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_GT(held, 0);
+  EXPECT_EQ(together, 0);
 }
 
 TEST(RunFolder, OneInUseIsRefusedWithTheOthersProcess) {

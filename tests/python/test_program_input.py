@@ -114,6 +114,28 @@ def test_a_model_that_cannot_be_made_is_told_before_data_are_read(tmp_path, more
     assert "there is no" not in result.stderr
 
 
+def test_a_run_that_never_began_leaves_nothing(whole, listops, tmp_path):
+    runs = tmp_path / "runs"
+    unknown = tmp_path / "unknown.tsv"  # a label that the training part lacks: found when that part has been read
+    unknown.write_text("Source\tTarget\n[MAX 1 2 ]\tx\n")
+    for wrong in (["model.heads=7"], ["model.method=performer", "model.method_options=window=8"],
+                  ["data.train=nowhere.tsv"], ["data.test=nowhere.tsv"], [f"data.validation={unknown}"],
+                  ["train.init_from=nowhere"], [f"train.init_from={whole}", "model.d_ffn=24"]):
+        arguments = train_arguments(listops, runs / "run", "train.updates=1", *wrong)
+        result = dba(*arguments, check=False)
+        assert result.returncode == 1 and result.stderr and not runs.exists(), (wrong, result.stderr)
+        assert dba(*arguments, "--seeds", "1,2", check=False).returncode == 1 and not runs.exists(), wrong
+    # A folder that was there stays, with what lies in it.
+    (runs / "run").mkdir(parents=True)
+    (runs / "run" / "notes.txt").write_text("mine")
+    assert dba(*arguments, check=False).returncode == 1
+    assert (runs / "run" / "notes.txt").read_text() == "mine"
+    # A run stays, whatever is asked of it afterwards.
+    files = sorted(whole.rglob("*"))
+    for again in (arguments[:2] + [whole] + arguments[3:], ["train", "--config", "nowhere.yaml", "--run", whole]):
+        assert dba(*again, check=False).returncode == 1 and sorted(whole.rglob("*")) == files
+
+
 @pytest.mark.parametrize("content, message", [
     ("", "no examples"),
     ('{"text": "a", "label": "x"}\n{"text": "b", "label": "x"}\n', "class"),

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dba::run {
 
@@ -18,11 +20,16 @@ class FolderInUse : public std::runtime_error {
 /// The folder of one run, held for the life of the object: a second process that asks for it is refused. The lock goes
 /// with the process, however it ends, so that none is ever left behind.
 ///
+/// The run begins with config.yaml. Where an error comes before it, a folder that was made for the run goes with the
+/// object, as do the folders made above it, so that a wrong setting leaves no trace.
+///
 ///   config.yaml    the settings, all of them
 ///   metrics.jsonl  one JSON object per line, each with a "step"
 ///   report.json    what came out
 ///   checkpoints/   see CheckpointStore
 ///   events/        see EventWriter
+///   cache/         the data as training reads them, unless the settings name another place
+///   symbols.json   of a fine-tuned run: what it took over from the trained model
 ///   lock           the process that is at work
 class RunFolder {
  public:
@@ -64,10 +71,13 @@ class RunFolder {
   void write_report(std::string_view json) const;
 
  private:
-  RunFolder(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+  RunFolder(std::filesystem::path path, int lock, std::vector<std::filesystem::path> made)
+      : path_(std::move(path)), made_(std::move(made)), lock_(lock) {}
   void close_metrics();
+  void remove_what_was_made() const;
 
   std::filesystem::path path_;
+  std::vector<std::filesystem::path> made_;  // path_ and those above it that were not there, the uppermost first
   int lock_ = -1;
   int metrics_ = -1;
 };
