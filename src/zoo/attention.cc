@@ -4,6 +4,7 @@
 #include "nn/dba_checks.h"
 #include "nn/rows.h"
 #include "ops/checks.h"
+#include "zoo/length_classes.h"
 
 namespace dba::zoo {
 namespace {
@@ -67,7 +68,11 @@ AttentionOutput ZooAttention::respond(const at::Tensor& x, const Stream& queries
 
 AttentionOutput ZooAttention::mix_with_slots(const Stream& queries, const Stream& memory, const at::Tensor& z) {
   AttentionOutput output;
-  output.y = mix(queries, memory);
+  const auto classes = length_classes(queries.sequences, memory.sequences);
+  output.y = classes.empty()
+                 ? mix(queries, memory)
+                 : mix_by_class(classes, queries, memory,
+                                [this](const Stream& asking, const Stream& asked) { return mix(asking, asked); });
   output.z = z;
   return output;
 }

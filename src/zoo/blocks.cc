@@ -40,6 +40,10 @@ Blocks::Blocks(const Sequences& sequences, int64_t size_)
     : Blocks(sequences, torch::full_like(sequences.begin, size_), size_,
              std::max<int64_t>((sequences.longest() + size_ - 1) / size_, 1)) {}
 
+Blocks Blocks::up_to(const Sequences& sequences, int64_t size) {
+  return Blocks(sequences, std::min(size, std::max<int64_t>(sequences.longest(), 1)));
+}
+
 Blocks Blocks::whole(const Sequences& sequences) {
   return Blocks(sequences, std::max<int64_t>(sequences.longest(), 1));
 }

@@ -14,6 +14,8 @@ class Blocks {
  public:
   /// Blocks of `size` tokens in every sequence.
   Blocks(const Sequences& sequences, int64_t size);
+  /// The same; one block as long as the longest sequence, where that is shorter.
+  static Blocks up_to(const Sequences& sequences, int64_t size);
   /// One block as long as the longest sequence: a padded batch (B, H, 1, n, w).
   static Blocks whole(const Sequences& sequences);
   /// About √n blocks of about √n tokens, by each sequence's own n.

@@ -14,7 +14,7 @@ class Local : public ZooAttention {
 
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
-    const Blocks blocks(stream.sequences, integer("block"));
+    const auto blocks = Blocks::up_to(stream.sequences, integer("block"));
     const auto heads = options.heads();
     const auto q = blocks.take(w_q->forward(stream.rows), heads);
     const auto k = blocks.take(w_k->forward(stream.rows), heads);

@@ -20,8 +20,9 @@ class Longformer : public ZooAttention {
 
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
-    const auto half = integer("window") / 2, globals = integer("globals");
-    const Blocks blocks(stream.sequences, half);
+    const auto globals = integer("globals");
+    const auto blocks = Blocks::up_to(stream.sequences, integer("window") / 2);
+    const auto half = blocks.size;  // a band as wide as the longest sequence hides as little as a wider one
     const auto heads = options.heads();
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);

@@ -115,6 +115,10 @@ bidirectional; all take packed rows, lengths or a mask through `dba::Sequences`,
 give zeros in rows of nobody; a padded token has no influence on any other. `dba zoo` prints the table below,
 `dba zoo NAME` one member. This page is made from the registry that the library itself builds by.
 
+All but DBA and Luna, and softmax attention of packed tokens, lay a batch out with its sequences padded to one length. On
+a CPU a batch that would be more padding than tokens is computed in classes of similar lengths; on a GPU, where only the
+device knows the lengths, every sequence costs as much as the longest: sort by length (`batch.bucket`) where they differ.
+
 ## Use
 
 By name in C++, with options where the member has some:

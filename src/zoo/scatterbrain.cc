@@ -150,7 +150,7 @@ class Scatterbrain : public ZooAttention {
   }
 
   at::Tensor mix(const Stream& stream, const Stream&) override {
-    const Blocks blocks(stream.sequences, integer("window") / 2);
+    const auto blocks = Blocks::up_to(stream.sequences, integer("window") / 2);
     const auto heads = options.heads();
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);

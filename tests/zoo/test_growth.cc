@@ -41,6 +41,30 @@ TEST(ZooGrowth, MemoryGrowsAsTheRecordSays) {
   }
 }
 
+/// Of forward and backward on one long sequence among many short ones, over that on two long ones of as many tokens.
+double cost_of_raggedness(const zoo::Member& member) {
+  zoo::OptionValues values;
+  if (member.capabilities.needs_max_length)
+    values["max_length"] = std::to_string(kLong);
+  const auto layer = zoo::make(member.name, DBAttentionOptions(16, 2).z_update(ZUpdate::own), values);
+  std::vector<int64_t> ragged(129, 8);
+  ragged[40] = kLong;
+  const auto peak_of = [&](const std::vector<int64_t>& lengths) {
+    const PackedBatch batch(lengths);
+    const at::Tensor x = Random(1).normal({batch.rows, 16}).to(at::kFloat).requires_grad_(true);
+    const auto pass = [&] { dynamic_cast<Attention&>(*layer).forward(x, batch.sequences).y.sum().backward(); };
+    pass();
+    return static_cast<double>(bench::measure_peak(at::kCPU, pass).tensors);
+  };
+  return peak_of(ragged) / peak_of({kLong, kLong});
+}
+
+TEST(ZooGrowth, AShortSequenceCostsNoMoreBesideALongOne) {
+  for (const auto& member : zoo::members()) {
+    EXPECT_LT(cost_of_raggedness(member), 5.0) << member.name;
+  }
+}
+
 TEST(ZooGrowth, ADenseMapIsSeen) {
   EXPECT_GT(growth(zoo::member("synthesizer"), {{"kind", "dense"}}), 3.5);
   EXPECT_GT(growth(zoo::member("synthesizer"), {{"kind", "factorised_dense"}}), 3.5);
