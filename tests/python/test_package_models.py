@@ -6,6 +6,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import warnings
 
 import pytest
 import safetensors
@@ -104,6 +105,32 @@ def test_a_trained_model_predicts_the_programs_numbers_bit_for_bit_both_ways(var
     labels, probabilities = predictions(back, data, tmp_path / "of_package.jsonl")
     assert torch.equal(model.predict_proba(raw), probabilities) and model.predict(raw) == labels
     assert torch.equal(dba.load(back).predict_proba(raw), probabilities)
+
+
+def test_what_prediction_cuts_or_fills_is_said_once_a_call():
+    config = dba.models.ModelConfig(d=16, heads=2, d_ffn=24, d_p=4, d_in=8)
+    tokeniser = dba.models.Tokeniser(max_length=4, eos=True)
+    nan = float("nan")
+    series, cut = [[1.0, 2.0]] * 3, "cut: longer than the model takes"
+    for model, encoding, fits, longer, sentence in (
+            (dba.models.Classifier(config, 2, features=2, max_length=4), dba.models.Encoding("series", ["a", "b"], 2),
+             series, [[1.0, nan]] * 4 + [[nan, nan]],
+             "6 missing values in 1 of 2 series interpolated; channels of a series without any value: 1; "
+             f"1 of 2 sequences {cut}"),
+            (dba.models.Classifier(config, 2, vocabulary=258, max_length=4), dba.models.Encoding("tokens", ["a", "b"]),
+             "abc", "abcd", f"1 of 2 sequences {cut}"),
+            (dba.models.DualEncoder(config, 2, vocabulary=258, max_length=4), dba.models.Encoding("pairs", ["a", "b"]),
+             ("a", "b"), ("abcd", "abcde"), f"1 of 2 sequences {cut}")):
+        encoding.tokeniser = tokeniser
+        model.encoding = encoding
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.predict([fits, fits])
+        for function in (model.predict, model.predict_proba, model.logits):
+            with pytest.warns(UserWarning) as said:
+                function([fits, longer], batch_size=1)
+            assert [str(one.message) for one in said] == [f"dba.models.{type(model).__name__}: {sentence}"]
+            assert said[0].filename == __file__
 
 
 def test_a_model_made_in_python_runs_in_the_program(tmp_path):

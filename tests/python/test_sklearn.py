@@ -4,6 +4,7 @@ import inspect
 import pathlib
 import pickle
 import sys
+import warnings
 
 import numpy
 import pytest
@@ -137,8 +138,38 @@ def test_missing_values_are_interpolated():
     assert numpy.isfinite(filled).all()
     x, y = bursts()
     x[numpy.random.default_rng(3).random(x.shape) < 0.2] = nan
-    model = DBAClassifier(**TINY).fit(x, y)
-    assert model.score(x, y) > 0.8 and numpy.isfinite(model.predict_proba(x)).all()
+    with pytest.warns(UserWarning, match="missing values in 48 of 48 series interpolated"):
+        model = DBAClassifier(**TINY).fit(x, y)
+        assert model.score(x, y) > 0.8 and numpy.isfinite(model.predict_proba(x)).all()
+
+
+def test_what_was_put_right_is_counted_and_said_once_a_call():
+    quick = DBAClassifier(**{**TINY, "max_epochs": 1})
+    x, y = bursts(cases=12)
+    x = numpy.concatenate([x, x[:, :1] ** 2], axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        repairs = quick.fit(x, y).repairs_
+        quick.predict(x)
+    assert repairs.missing_values_interpolated == repairs.sequences_cut == 0 and repairs.constant_channels == []
+    x[:, 2], x[0, 0, :5], x[1, 1] = 7, numpy.nan, numpy.nan
+    with pytest.warns(UserWarning) as said:
+        repairs = quick.fit(x, y).repairs_
+    assert [str(one.message) for one in said] == [
+        "DBAClassifier.fit: 25 missing values in 2 of 12 series interpolated; channels of a series without any value: "
+        "1; constant channels (counted from 1), which standardising brings to 0: 3"]
+    assert said[0].filename == __file__
+    assert (repairs.sequences, repairs.missing_values_interpolated, repairs.series_with_missing_values,
+            repairs.channels_without_values, repairs.constant_channels) == (12, 25, 2, 1, [3])
+    for function in (quick.predict, quick.predict_proba):
+        with pytest.warns(UserWarning, match="predict.*: 5 missing values in 1 of 1 series") as said:
+            function(x[:1])
+        assert len(said) == 1 and said[0].filename == __file__
+    x[:, 1] = numpy.nan  # a channel of which nothing is known
+    with pytest.warns(UserWarning, match="without any value: 12; constant channels .* 2, 3"):
+        assert numpy.isfinite(quick.fit(x, y).predict_proba(x)).all()
+    with pytest.raises(ValueError, match="every place of 12 series; look at how X was read"):
+        quick.fit(numpy.full_like(x, numpy.nan), y)
 
 
 def test_standardisation_is_of_the_training_data_and_constant_channels_stay():

@@ -5,7 +5,8 @@ from .config import ModelConfig
 from .encoder import Encoder, EncoderLayer
 from .encoding import Encoding, Tokeniser
 from .initialise import initialise
+from .repairs import Repairs
 from .run import load, load_weights, save
 
-__all__ = ["Backbone", "Classifier", "DualEncoder", "Encoder", "EncoderLayer", "Encoding", "ModelConfig", "Tokeniser",
-           "initialise", "load", "load_weights", "save"]
+__all__ = ["Backbone", "Classifier", "DualEncoder", "Encoder", "EncoderLayer", "Encoding", "ModelConfig", "Repairs",
+           "Tokeniser", "initialise", "load", "load_weights", "save"]

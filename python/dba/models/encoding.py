@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..sequences import Sequences
+from .repairs import Repairs
 
 CLS, EOS, UNKNOWN, FIRST_BYTE, FIRST_WORD = 0, 1, 2, 2, 3
 WHITE_SPACE = " \t\n\v\f\r"
@@ -56,21 +57,25 @@ class Tokeniser:
 
     def encode(self, example: str | bytes | Sequence[int]) -> list[int]:
         """The symbols of a text, or of integers; what is too long is cut or refused as training did."""
+        return self._encode(example)[0]
+
+    def tokens(self, example: str | bytes | Sequence[int]) -> tuple[list[int], list[int], bool]:
+        """The symbols that are not left out, their positions in the whole sequence, and whether it was cut."""
+        symbols, cut = self._encode(example)
+        if not self._left_out:
+            return symbols, list(range(len(symbols))), cut
+        kept = [(symbol, i) for i, symbol in enumerate(symbols) if symbol not in self._left_out]
+        return [symbol for symbol, _ in kept], [position for _, position in kept], cut
+
+    def _encode(self, example: str | bytes | Sequence[int]) -> tuple[list[int], bool]:
         ids = [self._cls_id()] if self.cls else []
         ids += self._content(example)
         length = len(ids) + self.eos
-        if self.max_length and length > self.max_length:
+        cut = 0 < self.max_length < length
+        if cut:
             self._refuse_long(length)
             del ids[self.max_length - self.eos :]
-        return [*ids, self._eos_id()] if self.eos else ids
-
-    def tokens(self, example: str | bytes | Sequence[int]) -> tuple[list[int], list[int]]:
-        """The symbols that are not left out, and their positions in the whole sequence."""
-        if not self._left_out:
-            symbols = self.encode(example)
-            return symbols, list(range(len(symbols)))
-        kept = [(symbol, i) for i, symbol in enumerate(self.encode(example)) if symbol not in self._left_out]
-        return [symbol for symbol, _ in kept], [position for _, position in kept]
+        return [*ids, self._eos_id()] if self.eos else ids, cut
 
     def _refuse_long(self, length: int) -> None:
         if self.too_long == "refuse":
@@ -119,25 +124,47 @@ class Encoding:
     """of every channel, where series are standardised"""
     deviation: list[float] = dataclasses.field(default_factory=list)
 
-    def batch(self, examples: Sequence[Any], device: torch.device | str = "cpu") -> tuple[Tensor | Sequences, ...]:
+    def batch(self, examples: Sequence[Any], device: torch.device | str = "cpu",
+              repairs: Repairs | None = None) -> tuple[Tensor | Sequences, ...]:
         """Examples, packed one behind the other, as the model takes them: input and sequences; for pairs input_1,
-        input_2, sequences_1, sequences_2. Where symbols are left out, positions (N) of the tokens follow."""
+        input_2, sequences_1, sequences_2. Where symbols are left out, positions (N) of the tokens follow. What was
+        missing or cut is added to `repairs`."""
+        cut: set[int] = set()
+        packed = self._batch(examples, device, cut)
+        if repairs is not None:
+            repairs.sequences += len(examples)
+            repairs.sequences_cut += len(cut)
+            for example in examples if self.kind == "series" else ():
+                repairs.add_missing(np.asarray(example, dtype=np.float32).reshape(-1, self.channels))
+        return packed
+
+    def _batch(self, examples: Sequence[Any], device: torch.device | str,
+               cut: set[int]) -> tuple[Tensor | Sequences, ...]:
         if self.kind == "pairs":
             for example in examples:
                 if isinstance(example, str | bytes) or len(example) != 2:
                     raise ValueError("dba.models.Encoding: an example must be a pair of texts, got "
                                      f"{repr(example)[:60]}")
-            sides = [self._packed([example[side] for example in examples], device) for side in (0, 1)]
+            sides = [self._packed([example[side] for example in examples], device, cut) for side in (0, 1)]
             return tuple(part for both in zip(*sides, strict=True) for part in both)
-        return self._packed(examples, device)
+        return self._packed(examples, device, cut)
 
-    def _packed(self, examples: Sequence[Any], device: torch.device | str) -> tuple[Tensor | Sequences, ...]:
-        """Rows and sequences, and positions where symbols are left out."""
+    def _packed(self, examples: Sequence[Any], device: torch.device | str,
+                cut: set[int]) -> tuple[Tensor | Sequences, ...]:
+        """Rows and sequences, and positions where symbols are left out. The places of examples that are too long are
+        added to `cut`."""
+        positions: list[list[int]] = []
         if self.kind == "series":
-            parts, positions = [self._series(example) for example in examples], []
+            parts = [self._series(example) for example in examples]
+            cut.update(place for place, example in enumerate(examples) if 0 < self.tokeniser.max_length < len(example))
         else:
-            pairs = [self.tokeniser.tokens(example) for example in examples]
-            parts, positions = [torch.tensor(symbols).long() for symbols, _ in pairs], [places for _, places in pairs]
+            parts = []
+            for place, example in enumerate(examples):
+                symbols, places, too_long = self.tokeniser.tokens(example)
+                parts.append(torch.tensor(symbols).long())
+                positions.append(places)
+                if too_long:
+                    cut.add(place)
         bounds = torch.tensor([0, *(part.shape[0] for part in parts)]).cumsum(0)
         rows = torch.cat(parts)
         packed = rows.to(device), Sequences.packed(bounds.to(device), rows.shape[0])

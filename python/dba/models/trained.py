@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .encoding import Encoding
+from .repairs import Repairs
 from .yaml_text import Settings
 
 
@@ -34,7 +36,12 @@ class Trained:
 
     def logits(self, examples: Sequence[Any], batch_size: int | None = None) -> Tensor:
         """(examples, classes) float32, from raw examples: texts, pairs of texts, or arrays (time, channels), without
-        dropout and gradients. Batches are as large as in training unless `batch_size` says otherwise."""
+        dropout and gradients. Batches are as large as in training unless `batch_size` says otherwise. UserWarning, as
+        `dba predict` says it, where values of series are missing or sequences are cut."""
+        return self._logits(examples, batch_size)
+
+    def _logits(self, examples: Sequence[Any], batch_size: int | None) -> Tensor:
+        """Called by what a user calls, whose line a warning names."""
         encoding = self.known_encoding()
         if isinstance(examples, str | bytes):
             raise ValueError(f"dba.models.{type(self).__name__}: examples must be a list of them, got one text; put it "
@@ -42,24 +49,27 @@ class Trained:
         size = batch_size or (self.settings or {}).get("batch", {}).get("size", 32)
         assert isinstance(self, nn.Module)
         device = next(self.parameters()).device
+        repairs = Repairs()
         was_training = self.training
         self.eval()
         try:
             with torch.no_grad():
-                parts = [self(*encoding.batch(examples[i : i + size], device)).float()
+                parts = [self(*encoding.batch(examples[i : i + size], device, repairs)).float()
                          for i in range(0, len(examples), size)]
         finally:
             self.train(was_training)
+        if sentence := repairs.sentence():
+            warnings.warn(f"dba.models.{type(self).__name__}: {sentence}", UserWarning, stacklevel=3)
         return torch.cat(parts) if parts else torch.empty(0, len(encoding.labels), device=device)
 
     def predict_proba(self, examples: Sequence[Any], batch_size: int | None = None) -> Tensor:
         """(examples, classes) probabilities."""
-        return self.logits(examples, batch_size).softmax(1)
+        return self._logits(examples, batch_size).softmax(1)
 
     def predict(self, examples: Sequence[Any], batch_size: int | None = None) -> list[str]:
         """The label of each example."""
         labels = self.labels
-        return [labels[index] for index in self.logits(examples, batch_size).argmax(1).tolist()]
+        return [labels[index] for index in self._logits(examples, batch_size).argmax(1).tolist()]
 
     def save(self, path: str | pathlib.Path) -> None:
         """Writes a safetensors file that `dba.load` and the program (`dba predict`, `dba evaluate`) read. Without an

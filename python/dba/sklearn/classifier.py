@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,9 +14,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from ..models.repairs import Repairs, repairs_of
 from . import training
 from .model import make_model
-from .series import Standardiser, as_series
+from .series import Series, Standardiser, as_series
 
 _PREDICTED_AT_ONCE = 64  # series
 
@@ -23,7 +25,8 @@ _PREDICTED_AT_ONCE = 64  # series
 class DBAClassifier(ClassifierMixin, BaseEstimator):
     """Classifies time series of any lengths with dynamic bilinear low-rank attention.
 
-    Series are standardised per channel by the statistics of the training data, missing values (NaN) are interpolated.
+    Series are standardised per channel by the statistics of the training data, missing values (NaN) are interpolated;
+    a UserWarning counts them, and the channels that are constant in the training data.
     Batches are packed: series of different lengths lie one behind the other, nothing is padded, and the time of a layer
     grows linearly with their length. A part of the training data is held out; training stops when its loss no longer
     falls, and the best weights are restored.
@@ -47,6 +50,9 @@ class DBAClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : (classes) the labels. n_features_in_ : channels.
+    repairs_ : what was put right in the training data, a dba.models.Repairs: missing_values_interpolated,
+        series_with_missing_values, channels_without_values (pairs of a series and a channel), constant_channels
+        (counted from 1), sequences_cut (0: series of any length are taken).
     model_ : the module. history_ : a dictionary per epoch. best_epoch_ : whose weights the model has. n_iter_ : epochs.
     """
 
@@ -81,8 +87,14 @@ class DBAClassifier(ClassifierMixin, BaseEstimator):
         series = as_series("DBAClassifier.fit", X)
         self.classes_, labels = self._encode_labels(y, len(series))
         self.n_features_in_ = series[0].shape[1]
+        self.repairs_ = self._count_missing(series)
         self.standardiser_ = Standardiser(series)
         series = self.standardiser_(series)
+        # Any other channel has a deviation of 1.
+        constant = numpy.logical_and.reduce([(one == 0).all(axis=0) for one in series])
+        self.repairs_.constant_channels = [int(channel) + 1 for channel in numpy.flatnonzero(constant)]
+        if sentence := self.repairs_.sentence():
+            warnings.warn(f"DBAClassifier.fit: {sentence}", UserWarning, stacklevel=2)
         random = check_random_state(self.random_state)
         rest, held = numpy.arange(len(series)), numpy.arange(0)
         if self.validation_fraction > 0:
@@ -117,10 +129,19 @@ class DBAClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"DBAClassifier.{function}: X has {series[0].shape[1]} features, but DBAClassifier is "
                              f"expecting {self.n_features_in_} features as input: the channels it was fitted with. "
                              "Arrays stand as (cases, channels, time), lists hold (time, channels)")
+        if sentence := repairs_of(series).sentence():
+            warnings.warn(f"DBAClassifier.{function}: {sentence}", UserWarning, stacklevel=3)
         device = self._device()
         # The fitted module stays on the CPU, so that it can be pickled here and read anywhere.
         model = self.model_ if device.type == "cpu" else copy.deepcopy(self.model_).to(device)
         return training.logits_of(model, self.standardiser_(series), max(self.batch_size, _PREDICTED_AT_ONCE), device)
+
+    def _count_missing(self, series: Series) -> Repairs:
+        repairs = repairs_of(series)
+        if repairs.missing_values_interpolated == sum(one.size for one in series):
+            raise ValueError("DBAClassifier.fit: X must hold numbers to learn from, got NaN, a missing value, in every "
+                             f"place of {len(series):,} series; look at how X was read")
+        return repairs
 
     def _encode_labels(self, y: Any, cases: int) -> tuple[numpy.ndarray, numpy.ndarray]:
         if y is None:
