@@ -231,3 +231,34 @@ def test_mean_series_leave_out_what_is_missing(tmp_path):
         figures.read_ts(tmp_path / "b.ts")
     (tmp_path / "c.ts").write_text("@classLabel false\n@data\n1,2:3,4\n")
     assert figures.read_ts(tmp_path / "c.ts")[1] == [""]
+
+
+def test_rows_of_a_labelled_file_may_go_without_a_label_as_in_the_program(tmp_path):
+    file = tmp_path / "a.ts"
+    file.write_text("@dimensions 2\n@classLabel true Up 3\n@data\n1,2:3,4:up\n1,2:3,4\n1,2:3,4:?\n5:3\n5:3:3\n")
+    series, labels = figures.read_ts(file)
+    assert labels == ["Up", "", "", "", "3"] and {one.shape for one in series} == {(2, 2), (1, 2)}
+    file.write_text("@univariate true\n@classLabel true a b\n@data\n1,2\n3,4:b\n")
+    series, labels = figures.read_ts(file)
+    assert labels == ["", "b"] and series[0].tolist() == [[1], [2]]
+    for rows, sentence in (("1,2:3,4:a\n1,2:a", "a.ts:4: the series has 1 channels, those before it 2"),
+                           ("1,2:3,4:c", "a.ts:3: the label 'c' is none of the 2 classes"),
+                           ("1,2:3:a", "must have one length"), ("1,,2:1,2,3:a", "a.ts:3: not a series"),
+                           ("", "holds no series; `dba data check")):
+        file.write_text(f"@classLabel true a b\n@data\n{rows}\n")
+        with pytest.raises(ValueError, match=sentence):
+            figures.read_ts(file)
+    for name, text, sentence in (("a.jsonl", '{"text": "a"}', "a.jsonl:1: must be a JSON object with series"),
+                                 ("b.jsonl", '{"series": [[1], [2, 3]]}', "b.jsonl:1: no series of numbers"),
+                                 ("c.csv", "case,time,x\n1,0", "c.csv:2: the row has 2 fields, the header 3"),
+                                 ("d.csv", "case,time,x\n1,0,y", "d.csv:2: no row of numbers")):
+        (tmp_path / name).write_text(text + "\n")
+        with pytest.raises(ValueError, match=sentence):
+            figures.read_series(tmp_path / name)
+    (tmp_path / "e.csv").write_text("who,when,x,class\n7,0,1,true\n7,1,2,true\n8,0,3,\n")
+    columns = {"case_column": "who", "time_column": "when", "label_column": "class", "format": "csv_long"}
+    series, labels = figures.read_series(tmp_path / "e.csv", columns)
+    assert [one.tolist() for one in series] == [[[1], [2]], [[3]]] and labels == ["true", ""]
+    (tmp_path / "f.jsonl").write_text('{"series": [1, null], "label": 2.50}\n\n{"series": [3], "label": true}\n')
+    series, labels = figures.read_series(tmp_path / "f.jsonl")
+    assert labels == ["2.50", "true"] and series[1].tolist() == [[3]] and numpy.isnan(series[0][1, 0])

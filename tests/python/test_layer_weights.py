@@ -16,6 +16,8 @@ import dba  # noqa: E402
 from dba import figures  # noqa: E402
 from dba.figures.of_model import draw_weights, read_example  # noqa: E402
 
+PAIRS = {"text_column": "text", "second_text_column": "more"}
+
 
 @pytest.mark.parametrize("options", [{}, {"tied": True, "normalise": "linear"}, {"z_update": "own"}], ids=str)
 def test_weights_of_a_models_layer_are_those_it_computes_with(options):
@@ -44,14 +46,14 @@ def test_examples_are_read_as_the_program_reads_them(tmp_path):
     path = tmp_path / "examples.jsonl"
     records = [{"text": "a", "more": "b"}, {"text1": "c", "text2": "d"}, {"series": [[1, None]]}, {"pixels": [3, 4]}]
     path.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
-    assert read_example(str(path), 0) == "a" and read_example(str(path), 0, "text", "more") == ("a", "b")
-    assert read_example(str(path), 0, "more") == "b" and read_example(str(path), 1) == ("c", "d")
+    assert read_example(str(path), 0) == "a" and read_example(str(path), 0, PAIRS) == ("a", "b")
+    assert read_example(str(path), 0, {"text_column": "more"}) == "b" and read_example(str(path), 1) == ("c", "d")
     assert numpy.array_equal(read_example(str(path), 2), [[1, numpy.nan]], equal_nan=True)
     assert read_example(str(path), 3) == [3, 4]
     with pytest.raises(ValueError, match="beyond its last example"):
         read_example(str(path), 4)
     with pytest.raises(ValueError, match="must be a JSON object with text"):
-        read_example(str(path), 1, "text", "more")
+        read_example(str(path), 1, PAIRS)
 
 
 def test_tokens_that_are_no_grid_are_not_drawn_as_pixels(tmp_path):

@@ -23,7 +23,8 @@ from .curves import learning_curves, read_metrics
 from .efficiency import efficiency_panels, read_efficiency
 from .lengths import bench_panels, over_length, read_bench
 from .lra import lra_curves, read_results
-from .series import mean_series, read_ts, series_picture
+from .series import mean_series, series_picture
+from .series_files import read_series, read_ts
 from .weights import compression, reconstruction
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "read_efficiency",
     "read_metrics",
     "read_results",
+    "read_series",
     "read_ts",
     "reconstruction",
     "series_picture",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from . import curves, lengths
@@ -20,7 +21,7 @@ EXAMPLES = """Examples:
   dba plot lra results/lra --methods dba,softmax           training curves, from dba reproduce lra
   dba plot efficiency results/efficiency                   the paper's figure 1, from dba reproduce efficiency
   dba plot confusion runs/first                            on the run's test file
-  dba plot uea runs/vowels                                 mean series, confusion and compression of a run on .ts files
+  dba plot uea runs/vowels                                 mean series, confusion and compression of a run on series
   dba plot weights runs/image --input new.jsonl --side 32  what each slot takes of each pixel
 Exit status: 0 done, 1 failed, 2 wrong usage."""
 
@@ -61,15 +62,17 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--counts", action="store_true", help="colours by count, not by the share of the true class")
     one = kind("uea", "a run on time series: mean series per class, confusion matrix, where the compression looks")
     one.add_argument("run", type=pathlib.Path)
-    one.add_argument("--input", type=pathlib.Path, help="a .ts file with labels; default: the run's test file")
-    one.add_argument("--channels", type=_numbers, help="whose means are drawn, as in 0,2; default: the two that tell "
-                                                       "most")
+    one.add_argument("--input", type=pathlib.Path, help="labelled series: .ts, JSON lines or long CSV; default: the "
+                                                        "run's test file")
+    one.add_argument("--channels", type=_numbers, help="whose means are drawn, counted from 1, as in 1,3; default: the "
+                                                       "two that tell most")
     one.add_argument("--examples", type=int, default=3,
                      help="compression matrices, of a class each; default %(default)s")
     one.add_argument("--layer", type=int, default=0, help="of the compression, counted from 0; default %(default)s")
     one = kind("weights", "what the slots take of the tokens of one sequence, and the tokens of the slots")
     one.add_argument("run", type=pathlib.Path)
-    one.add_argument("--input", required=True, help="examples as JSON lines, as for dba predict; - is standard input")
+    one.add_argument("--input", required=True, help="examples as JSON lines, or series as .ts or long CSV; - is "
+                                                    "standard input, JSON lines")
     one.add_argument("--index", type=int, default=0, help="which example of the file; default the first, %(default)s")
     one.add_argument("--layer", type=int, default=0, help="counted from 0; default %(default)s")
     one.add_argument("--head", type=int, help="default: the mean over all heads")
@@ -132,7 +135,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Draws, writes, and prints where."""
     try:
         pyplot().switch_backend("Agg")
-        figure, beside = _draw(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: print(f"dba plot: {message}", file=sys.stderr)
+            figure, beside = _draw(arguments)
         output = arguments.output or beside
         save(figure, output)
     except (ImportError, OSError, ValueError, RuntimeError) as reason:

@@ -3,53 +3,26 @@ compression weights look."""
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Union
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from .confusion import confusion_matrix
 from .look import COLOURS, pyplot
+from .series_files import Path, read_series
 from .weights import compression
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Path = Union[str, "os.PathLike[str]"]
-# With more classes the legend would hide the lines.
+# With more classes the legend stands below the picture, where it hides no lines.
 _MOST_NAMED = 10
-
-
-def read_ts(path: Path) -> tuple[list[numpy.ndarray], list[str]]:
-    """The series of a `.ts` file of the UEA archive, each (time, channels) float32 with NaN for a missing value, and
-    their labels; empty labels where the file has none. For pictures: `dba train` has a reader that checks more."""
-    file = pathlib.Path(path)
-    series: list[numpy.ndarray] = []
-    labels: list[str] = []
-    labelled, data = False, False
-    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), start=1):
-        line = line.strip()
-        if not line or line.startswith(("#", "%")):
-            continue
-        if not data:
-            words = line.lower().split()
-            labelled = words[1:2] == ["true"] if words[0] == "@classlabel" else labelled
-            data = words[0] == "@data"
-            continue
-        *channels, label = line.split(":") if labelled else [*line.split(":"), ""]
-        try:
-            values = [[float("nan") if value.strip() in ("?", "NaN") else float(value) for value in channel.split(",")]
-                      for channel in channels]
-            series.append(numpy.asarray(values, dtype=numpy.float32).T)
-        except ValueError as reason:
-            raise ValueError(f"{file}:{number}: not a series of the UEA archive ({reason}); `dba data check {file}` "
-                             "says what is wrong") from reason
-        labels.append(label.strip())
-    if not series:
-        raise ValueError(f"{file}: no series behind @data; is it a .ts file of the UEA archive?")
-    return series, labels
+_STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 
 
 def mean_series(series: list[numpy.ndarray], labels: list[str]) -> dict[str, numpy.ndarray]:
@@ -72,8 +45,10 @@ def telling_channels(means: dict[str, numpy.ndarray], count: int) -> list[int]:
     """The channels in which the classes' means lie farthest apart, measured against the channel's own spread."""
     steps = min(map(len, means.values()))
     stack = numpy.stack([mean[:steps] for mean in means.values()])
-    apart = numpy.nanmean(numpy.nanvar(stack, axis=0), axis=0)
-    spread = numpy.nanvar(stack, axis=(0, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # nothing is known of a step, or of a whole channel
+        apart = numpy.nanmean(numpy.nanvar(stack, axis=0), axis=0)
+        spread = numpy.nanvar(stack, axis=(0, 1))
     order = numpy.argsort(-apart / numpy.where(spread > 0, spread, 1.0), kind="stable")
     return [int(channel) for channel in order[:count]]
 
@@ -82,35 +57,39 @@ def series_picture(run: Path, input: Path | None = None, channels: list[int] | N
                    layer: int = 0) -> Figure:
     """Draws a run of `dba train` on time series.
 
-    input: a `.ts` file with labels; default: the run's test file.
-    channels: whose mean series are drawn, counted from 0; default: the two that tell the classes apart best.
+    input: a file of labelled series (`.ts`, JSON lines or long CSV); default: the run's test file. Of any other file
+        the confusion matrix is that of the model's predictions here. Series without a label are left out.
+    channels: whose mean series are drawn, counted from 1; default: the two that tell the classes apart best.
     examples: the first series of so many classes; for each the compression matrix of layer `layer` (mean over heads),
         which is computed from the series itself. Models without DBA have none, and the picture has one row.
     """
-    import json
-
     from ..models import load
 
     model = load(run)
-    file = input if input is not None else (model.settings or {}).get("data", {}).get("test", "")
-    if not file:
-        raise ValueError(f"dba.figures.series_picture: {os.fspath(run)} names no test file; give one with input")
-    series, labels = read_ts(file)
-    if not any(labels):
-        raise ValueError(f"dba.figures.series_picture: {os.fspath(file)} has no labels, and means are drawn by class")
+    series, labels, file, title = _labelled_series(model, run, input)
     means = mean_series(series, labels)
     width = series[0].shape[1]
-    if channels and not all(0 <= channel < width for channel in channels):
-        raise ValueError(f"dba.figures.series_picture: channels must lie in [0, {width}), got {channels}")
-    shown = channels or telling_channels(means, min(2, width))
+    if channels and not all(1 <= channel <= width for channel in channels):
+        raise ValueError(f"dba.figures.series_picture: channels must lie in [1, {width}], got {channels}; they are "
+                         "counted from 1")
+    if examples < 0:
+        raise ValueError(f"dba.figures.series_picture: examples must be at least 0, got {examples}")
+    shown = [channel - 1 for channel in channels] if channels else telling_channels(means, min(2, width))
     chosen = _one_per_class(labels, examples) if _has_slots(model) else []
     columns = max(len(shown) + 1, len(chosen))
     figure = pyplot().figure(figsize=(4.6 * columns, 3.9 * (2 if chosen else 1)), layout="constrained")
     grid = figure.add_gridspec(2 if chosen else 1, columns)
-    for place, channel in enumerate(shown):
-        _draw_means(figure.add_subplot(grid[0, place]), means, channel, legend=place == 0)
-    report = json.loads((pathlib.Path(run) / "report.json").read_text())
-    confusion_matrix(report, ax=figure.add_subplot(grid[0, columns - 1]))
+    drawn = [figure.add_subplot(grid[0, place]) for place in range(len(shown))]
+    for ax, channel in zip(drawn, shown):
+        _draw_means(ax, means, channel)
+    _name_classes(drawn[0], list(means), 4.6 * columns)
+    report = _report(run)
+    matrix = figure.add_subplot(grid[0, columns - 1])
+    if _is_of_report(report, model, file, labels):
+        confusion_matrix(report, ax=matrix)
+    else:
+        strange = sorted(set(labels) - set(model.labels))
+        confusion_matrix(labels, model.predict(series), [*model.labels, *strange], ax=matrix)
     if chosen:
         from .of_model import layer_weights
 
@@ -119,8 +98,51 @@ def series_picture(run: Path, input: Path | None = None, channels: list[int] | N
             ax = compression(factors, "w_r", ax=figure.add_subplot(grid[1, place]))
             ax.set_title(f"compression, layer {layer}, a series of class {labels[index]}", fontsize="medium")
             ax.set_xlabel("time step")
-    figure.suptitle(f"{pathlib.Path(file).stem}: {report.get('method', 'model')}, protocol {report.get('protocol')}")
+    protocol = f", protocol {report['protocol']}" if "protocol" in report else ""
+    figure.suptitle(f"{title}: {model.config.method}{protocol}")
     return figure
+
+
+def _labelled_series(model: Any, run: Path, input: Path | None) -> tuple[list[numpy.ndarray], list[str], str, str]:
+    """Series and labels of those that have one, the file, and what the picture calls it."""
+    encoding = model.known_encoding()
+    if encoding.kind != "series":
+        raise ValueError(f"dba.figures.series_picture: the picture is of time series, and {os.fspath(run)} is a model "
+                         f"of {encoding.kind}; dba plot confusion and dba plot weights draw such runs")
+    data = (model.settings or {}).get("data", {})
+    file = os.fspath(input) if input is not None else data.get("test", "")
+    if not file:
+        raise ValueError(f"dba.figures.series_picture: {os.fspath(run)} names no test file; give labelled series with "
+                         "input (--input)")
+    everything, all_labels = read_series(file, data)
+    labelled = [place for place, label in enumerate(all_labels) if label]
+    if not labelled:
+        raise ValueError(f"dba.figures.series_picture: {file} has no labels, and mean series and confusion matrix are "
+                         "those of classes; give labelled series with input (--input), or draw one series with dba "
+                         "plot weights")
+    if everything[0].shape[1] != encoding.channels:
+        raise ValueError(f"dba.figures.series_picture: the series of {file} have {everything[0].shape[1]} channels, "
+                         f"those of the model {encoding.channels}; give series of the same kind with input (--input)")
+    left_out = len(all_labels) - len(labelled)
+    title = pathlib.Path(file).stem + (f" ({left_out:,} of {len(all_labels):,} series, which have no label, left out)"
+                                       if left_out else "")
+    return [everything[place] for place in labelled], [all_labels[place] for place in labelled], file, title
+
+
+def _report(run: Path) -> dict[str, Any]:
+    """What the run says of itself; empty for the file of a model."""
+    file = pathlib.Path(run) / "report.json"
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def _is_of_report(report: dict[str, Any], model: Any, file: str, labels: list[str]) -> bool:
+    """Whether the report's confusion matrix is that of the file: it is the run's test file, and still has as many
+    series of every class."""
+    counts = report.get("test", {}).get("confusion")
+    test = (model.settings or {}).get("data", {}).get("test", "")
+    if counts is None or not test or os.path.realpath(file) != os.path.realpath(test):
+        return False
+    return [sum(row) for row in counts] == [labels.count(name) for name in report.get("classes", [])]
 
 
 def _has_slots(model: Any) -> bool:
@@ -135,14 +157,20 @@ def _one_per_class(labels: list[str], count: int) -> list[int]:
     return [labels.index(name) for name in names[:count]]
 
 
-def _draw_means(ax: Axes, means: dict[str, numpy.ndarray], channel: int, legend: bool) -> None:
-    few = len(means) <= len(COLOURS)
-    colour = pyplot().get_cmap("viridis")
+def _draw_means(ax: Axes, means: dict[str, numpy.ndarray], channel: int) -> None:
     for place, (name, mean) in enumerate(means.items()):
-        ax.plot(mean[:, channel], label=name, linewidth=1.2,
-                color=COLOURS[place] if few else colour(place / (len(means) - 1)))
+        ax.plot(mean[:, channel], label=name, linewidth=1.2, color=COLOURS[place % len(COLOURS)],
+                linestyle=_STYLES[place // len(COLOURS) % len(_STYLES)])
     ax.set_xlabel("time step")
-    ax.set_title(f"mean series per class, channel {channel}", fontsize="medium")
+    ax.set_title(f"mean series per class, channel {channel + 1}", fontsize="medium")
     ax.grid(True, alpha=0.3)
-    if legend and len(means) <= _MOST_NAMED:
+
+
+def _name_classes(ax: Axes, names: list[str], width: float) -> None:
+    """The key to the lines: inside the axes, or, for many classes, below a picture of `width` inches."""
+    if len(names) <= _MOST_NAMED:
         ax.legend(fontsize="x-small", ncols=2, title="class", title_fontsize="x-small")
+        return
+    columns = max(1, min(len(names), int(width / (0.6 + 0.07 * max(map(len, names))))))
+    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize="x-small",
+                     handlelength=3, title="class of the mean series", title_fontsize="x-small")
