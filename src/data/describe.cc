@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "channel_remarks.h"
 #include "constant_channels.h"
 #include "dba/bytes/errors.h"
 #include "dba/data/byte_source.h"
@@ -131,6 +132,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   };
   try {
     const auto reader = make_reader(file, options);
+    result.listed_classes = reader->listed_classes();
     Example example;
     bool more = true;
     while (more) {
@@ -245,6 +247,7 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
       description.missing.push_back("a test part, a file such as test.jsonl");
   }
   remark_on_labels(description);
+  remark_on_channels(description);
   return description;
 }
 
@@ -266,6 +269,7 @@ Description describe_parts(const std::filesystem::path& path,
     description.files.back().part = part;
   }
   remark_on_labels(description);
+  remark_on_channels(description);
   return description;
 }
 

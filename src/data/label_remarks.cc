@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "bytes/count.h"
 #include "dba/bytes/errors.h"
@@ -43,6 +44,29 @@ std::string written_in_two_ways(const Classes& classes) {
   return "";
 }
 
+std::vector<std::string> classes_without_examples(const std::vector<std::string>& listed, const Classes& classes) {
+  std::vector<std::string> lacking;
+  std::ranges::copy_if(listed, std::back_inserter(lacking),
+                       [&](const std::string& name) { return !classes.contains(name); });
+  return lacking;
+}
+
+std::string without_examples(const std::vector<std::string>& classes) {
+  if (classes.empty())
+    return "";
+  constexpr std::size_t kMost = 12;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(kMost, classes.size()); ++i)
+    names += (i > 0 ? ", " : "") + bytes::in_quotes(classes[i]);
+  if (classes.size() > kMost)
+    names += ", … (" + std::to_string(classes.size()) + " in all)";
+  const bool one = classes.size() == 1;
+  return std::string("no example of ") + (one ? "the class " : "the classes ") + names +
+         (one ? ", which its header lists and no model will predict; add examples of it or leave it out of the header"
+              : ", which its header lists and no model will predict; add examples of them or leave them out of the "
+                "header");
+}
+
 void remark_on_labels(Description& description) {
   Classes training;
   bool any_training = false;
@@ -61,6 +85,10 @@ void remark_on_labels(Description& description) {
     };
     remark(without_labels(file));
     remark(written_in_two_ways(file.classes));
+    const bool is_training = file.part == "train" || (file.part.empty() && description.files.size() == 1);
+    // A bad row may be of any class.
+    if (is_training && !file.classes.empty() && file.error_count == 0)
+      remark(without_examples(classes_without_examples(file.listed_classes, file.classes)));
     const auto lacking =
         std::ranges::find_if(file.classes, [&](const auto& entry) { return !training.contains(entry.first); });
     if (any_training && lacking != file.classes.end())

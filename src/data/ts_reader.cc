@@ -22,6 +22,10 @@ class TsReader : public Reader {
         dimensions_(header_.dimensions),
         length_(header_.series_length) {}
 
+  std::vector<std::string> listed_classes() const override {
+    return header_.classes;
+  }
+
  protected:
   bool read(Example& example) override {
     do {

@@ -20,6 +20,7 @@ RunSummary summarise(const config::TrainConfig& config, const Sets& sets, at::De
   summary.train_examples = sets.train_examples.size();
   summary.chosen_on = sets.chosen_on;
   summary.training_statistics = sets.train.statistics();
+  summary.classes_without_examples = sets.classes_without_examples;
   if (sets.validation) {
     summary.validation_statistics = sets.validation->statistics();
   }
@@ -76,6 +77,7 @@ std::string report_json(const RunSummary& summary, const Model& best) {
   if (const auto* channels = best.plan().statistics()) {
     report["repairs"]["training"]["constant_channels"] = channels->constant();
   }
+  report["repairs"]["training"]["classes_without_examples"] = summary.classes_without_examples;
   if (summary.validation_statistics) {
     repairs("validation", *summary.validation_statistics);
   }
@@ -84,7 +86,8 @@ std::string report_json(const RunSummary& summary, const Model& best) {
     repairs("test", *summary.test_statistics);
     report["protocols"] = summary.protocols;
   }
-  return report.dump(2) + "\n";
+  // A class that a header lists may be of bytes that are no UTF-8.
+  return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace dba::train

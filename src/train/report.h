@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dba/train/metrics.h"
 #include "dba/train/model.h"
@@ -27,6 +28,7 @@ struct RunSummary {
   std::size_t train_examples = 0;
   std::string chosen_on;  ///< what chose the model
   data::SetStatistics training_statistics;
+  std::vector<std::string> classes_without_examples;         ///< listed by the training file's header
   std::optional<data::SetStatistics> validation_statistics;  ///< absent: held out of the training file
   std::optional<data::SetStatistics> test_statistics;
   std::optional<Metrics> validation;

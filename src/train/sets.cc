@@ -77,6 +77,21 @@ void check_paths(const config::DataConfig& data) {
   }
 }
 
+data::Classes classes_of(const data::CachedSet& set) {
+  data::Classes classes;
+  const auto counts = set.class_counts();
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    classes[set.encoding().labels.name(i)] = static_cast<std::uint64_t>(counts[i]);
+  }
+  return classes;
+}
+
+/// Those that the header of a training file lists; a cache knows of none.
+std::vector<std::string> listed_classes(const std::string& file, const data::ReaderOptions& options) {
+  return data::is_cache(file) ? std::vector<std::string>()
+                              : data::make_reader(data::DataPath::parse(file).path, options)->listed_classes();
+}
+
 std::string description(const std::string& name, const std::string& file, const data::CacheOutcome& outcome) {
   const auto& statistics = outcome.set.statistics();
   auto text = name + ": " + bytes::counted(outcome.set.size(), "example") + " of " + file + ", ";
@@ -142,12 +157,12 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   }
   auto training = data::open_or_build(source, cache / "train.cache");
   say(description("training", data.train, training));
-  data::Classes classes;
-  const auto counts = training.set.class_counts();
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    classes[training.set.encoding().labels.name(i)] = static_cast<std::uint64_t>(counts[i]);
-  }
+  const auto classes = classes_of(training.set);
   if (const auto doubt = data::written_in_two_ways(classes); !doubt.empty()) {
+    say("warning: the training file has " + doubt);
+  }
+  const auto lacking = data::classes_without_examples(listed_classes(data.train, source.reader), classes);
+  if (const auto doubt = data::without_examples(lacking); !doubt.empty()) {
     say("warning: the training file has " + doubt);
   }
   if (const auto constant = training.set.channel_statistics().constant(); !constant.empty()) {
@@ -172,7 +187,7 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
     plan.standardise = training.set.channel_statistics();
   }
 
-  Sets sets{plan, std::move(training.set), {}, std::nullopt, {}, "", std::nullopt};
+  Sets sets{plan, std::move(training.set), {}, std::nullopt, {}, "", std::nullopt, lacking};
   const bool published = config.protocol == "as_published";
   const auto validation_file = published ? data.test : data.validation;
   if (!validation_file.empty()) {

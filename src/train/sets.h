@@ -22,6 +22,8 @@ struct Sets {
   /// "a part held out of the training file", "the file …", "the test file, as published", "nothing: …".
   std::string chosen_on;
   std::optional<data::CachedSet> test;
+  /// Listed by the training file's header, without an example.
+  std::vector<std::string> classes_without_examples;
 
   const data::CachedSet& validation_set() const {
     return validation ? *validation : train;

@@ -293,10 +293,36 @@ TEST(SeriesSets, DescriptionCountsChannelsLengthsClassesAndRepairs) {
   EXPECT_EQ(train.repairs.empty_channels, 2u);
   EXPECT_TRUE(description.files[0].constant_channels.empty());
   EXPECT_THAT(description.remarks,
-              ElementsAre(HasSubstr("S_TEST.ts has the label \"c\", which the training part lacks")));
+              ElementsAre(HasSubstr("S_TEST.ts has the label \"c\", which the training part lacks"),
+                          HasSubstr("S_TRAIN.ts has no example of the class \"c\", which its")));
   EXPECT_THAT(description.to_text(), AllOf(HasSubstr("constant channels, which standardising brings to 0: 2, 3\n"),
                                            HasSubstr("2 classes: \"a\" 1, \"b\" 1")));
   EXPECT_EQ(nlohmann::json::parse(description.to_json())["files"][1]["constant_channels"], nlohmann::json({2, 3}));
+}
+
+TEST(SeriesSets, ClassesThatATrainingFileListsWithoutAnExampleAreRemarkedOn) {
+  const ScratchFolder folder;
+  const auto remarks_on = [&folder](const std::string& name, const std::string& rows) {
+    std::ofstream(folder / name) << "@univariate true\n@classLabel true a b C d\n@data\n" << rows;
+    return describe_folder(folder / name).remarks;
+  };
+  EXPECT_THAT(remarks_on("mine.ts", "1:a\n2:b\n"),
+              ElementsAre(AllOf(HasSubstr("mine.ts has no example of the classes \"C\", \"d\", which its header lists"),
+                                HasSubstr("leave them out of the header"))));
+  EXPECT_THAT(remarks_on("mine.ts", "1:a\n2:b\n3:c\n4:d\n"), ElementsAre());
+  EXPECT_THAT(remarks_on("mine.ts", "1:a\n2:b\n3:c\nx:d\n"), ElementsAre()) << "the bad row may be of that class";
+  EXPECT_THAT(remarks_on("new.ts", "1\n2\n"), ElementsAre()) << "without labels";
+  EXPECT_THAT(remarks_on("Mine_TEST.ts", "1:a\n2:b\n"), ElementsAre());
+}
+
+TEST(SeriesSets, PartsOfOtherChannelsThanTheTrainingPartAreRemarkedOn) {
+  const ScratchFolder folder;
+  std::ofstream(folder / "S_TRAIN.ts") << "@classLabel true a b\n@data\n1,2:a\n1,3:b\n";
+  std::ofstream(folder / "S_TEST.ts") << "@dimensions 2\n@classLabel true a b\n@data\n1,2:1,2:a\n";
+  const Description description = describe_folder(folder.path());
+  EXPECT_FALSE(description.sound());
+  EXPECT_THAT(description.remarks,
+              ElementsAre(HasSubstr("S_TEST.ts has series of 2 channels, the training part of 1")));
 }
 
 TEST(SeriesSets, TestSeriesAreCutAtTheBoundAndCountedAndUnseenClassesRefused) {

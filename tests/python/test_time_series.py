@@ -162,6 +162,20 @@ def test_arrays_of_one_channel_may_be_flat_and_empty_ones_are_refused():
             encoding.batch([bad])
 
 
+def test_listed_classes_without_examples_are_told_and_reported(made, tmp_path):
+    folder, _ = made
+    file = tmp_path / "more.ts"
+    file.write_text((folder / "Made_TRAIN.ts").read_text().replace("true high low", "true high low middle"))
+    sentence = 'has no example of the class "middle", which its header lists'
+    result = train(tmp_path / "run", f"data.train={file}", "train.epochs=1")
+    assert f"warning: the training file {sentence}" in result.stderr
+    repairs = {run: json.loads((run / "report.json").read_text())["repairs"]["training"]
+               for run in (folder / "run", tmp_path / "run")}
+    assert [one["classes_without_examples"] for one in repairs.values()] == [[], ["middle"]]
+    check = program("data", "check", file, check=False)
+    assert check.returncode == 1 and f"note: more.ts {sentence}" in check.stdout
+
+
 def test_bad_rows_stop_training_and_are_listed_with_line_and_column(made, tmp_path):
     folder, _ = made
     bad = tmp_path / "bad.ts"

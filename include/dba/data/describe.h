@@ -32,7 +32,8 @@ struct FileDescription {
   std::size_t channels = 0;                    ///< of series
   std::vector<std::size_t> constant_channels;  ///< with one value everywhere, from 1
   std::map<std::string, std::uint64_t> classes;
-  std::vector<LengthSummary> lengths;  ///< of a text, in bytes and in words; of a pair, both texts together
+  std::vector<std::string> listed_classes;  ///< those that the file's header lists
+  std::vector<LengthSummary> lengths;       ///< of a text, in bytes and in words; of a pair, both texts together
   Repairs repairs;
   /// Of a file, what `sha256sum` prints; of a folder, the digest of such lines for all files in it, sorted by path.
   std::string sha256;
@@ -44,7 +45,7 @@ struct Description {
   std::filesystem::path path;
   std::vector<FileDescription> files;      ///< in the order of their names
   std::vector<std::string> missing;        ///< what a complete set would have besides
-  std::vector<std::string> remarks;        ///< doubts about labels, sets in folders
+  std::vector<std::string> remarks;        ///< doubts about labels and channels, sets in folders
   std::string nothing = "holds no files";  ///< what is said of a path without any
 
   /// No file has errors, there is a training part or a single file, and no remark was necessary.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dba/data/example.h"
 
@@ -69,6 +70,10 @@ class Reader {
   /// Records in the whole source, where they are known without reading it.
   virtual std::optional<std::size_t> total() const {
     return std::nullopt;
+  }
+  /// Classes that the source lists apart from its records, as the header of a `.ts` file may; empty: it lists none.
+  virtual std::vector<std::string> listed_classes() const {
+    return {};
   }
   /// From the first call of next(), hands out only records begin … end − 1 of the source, counted from 0.
   void restrict_to(std::size_t begin, std::size_t end) {
