@@ -113,6 +113,10 @@ void add_check(CLI::App& command) {
   subcommand->add_option("--format", arguments->options.format, "format, where the extension does not tell");
   subcommand->add_option("--text", arguments->options.text, "column or key of the text")->capture_default_str();
   subcommand->add_option("--label", arguments->options.label, "column or key of the label")->capture_default_str();
+  subcommand->add_option("--case", arguments->options.case_column, "column of the series' number in csv_long")
+      ->capture_default_str();
+  subcommand->add_option("--time", arguments->options.time_column, "column of the time in csv_long")
+      ->capture_default_str();
   subcommand->add_flag("--json", arguments->json, "for programs");
   subcommand->callback([arguments] { check(*arguments); });
 }

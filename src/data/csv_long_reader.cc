@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dba/bytes/errors.h"
+#include "quoted_list.h"
 #include "readers.h"
 #include "series_value.h"
 #include "table_rows.h"
@@ -22,11 +23,11 @@ class CsvLongReader : public Reader {
     if (!rows_.next(header_))
       throw bytes::FormatError(file + ": is empty; expected a header with the names of the columns");
     begin_record(rows_.line());
-    case_ = required_column(options.case_column, "case_column");
-    time_ = required_column(options.time_column, "time_column");
+    case_ = required_column(options.case_column, "data.case_column (--case of dba data check)");
+    time_ = required_column(options.time_column, "data.time_column (--time of dba data check)");
     label_ = column(options.label);
     if (!label_ && options.labels == LabelUse::required)
-      label_ = required_column(options.label, "label_column");
+      label_ = required_column(options.label, "data.label_column (--label of dba data check)");
     for (std::size_t i = 0; i < header_.size(); ++i) {
       if (i != case_ && i != time_ && i != label_)
         channels_.push_back(i);
@@ -117,7 +118,8 @@ class CsvLongReader : public Reader {
   std::size_t required_column(const std::string& name, const std::string& option) const {
     const auto found = column(name);
     if (!found)
-      fail("the header has no column " + bytes::in_quotes(name) + "; name the right one with " + option);
+      fail("the header has no column " + bytes::in_quotes(name) + "; the columns are " +
+           quoted_list(header_, kMostColumns) + "; name the right one with " + option);
     return *found;
   }
 

@@ -17,8 +17,14 @@ namespace {
 bool encode_series(const Encoding& encoding, const Example& example, const std::string& place,
                    std::vector<float>& values) {
   if (example.channels != encoding.channels) {
+    const bool more = example.channels > encoding.channels;
     throw bytes::FormatError(place + ": the series has " + bytes::counted(example.channels, "channel") +
-                             ", those of the training part " + std::to_string(encoding.channels));
+                             ", those of the training part " + std::to_string(encoding.channels) +
+                             "; a channel is a dimension of a .ts row, a column of a table besides case, time and "
+                             "label, or a number of each step in JSON: " +
+                             (more
+                                  ? "leave out those that the training part does not have"
+                                  : "add those that are missing, with ? (in JSON null) for values that are not known"));
   }
   const TokeniserOptions& options = encoding.tokeniser.options();
   const std::size_t steps = example.values.size() / example.channels;

@@ -6,6 +6,7 @@
 
 #include "bytes/count.h"
 #include "dba/bytes/errors.h"
+#include "quoted_list.h"
 
 namespace dba::data {
 namespace {
@@ -55,13 +56,8 @@ std::string without_examples(const std::vector<std::string>& classes) {
   if (classes.empty())
     return "";
   constexpr std::size_t kMost = 12;
-  std::string names;
-  for (std::size_t i = 0; i < std::min(kMost, classes.size()); ++i)
-    names += (i > 0 ? ", " : "") + bytes::in_quotes(classes[i]);
-  if (classes.size() > kMost)
-    names += ", … (" + std::to_string(classes.size()) + " in all)";
   const bool one = classes.size() == 1;
-  return std::string("no example of ") + (one ? "the class " : "the classes ") + names +
+  return std::string("no example of ") + (one ? "the class " : "the classes ") + quoted_list(classes, kMost) +
          (one ? ", which its header lists and no model will predict; add examples of it or leave it out of the header"
               : ", which its header lists and no model will predict; add examples of them or leave them out of the "
                 "header");

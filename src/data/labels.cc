@@ -7,6 +7,7 @@
 #include "dba/bytes/errors.h"
 #include "dba/data/json_text.h"
 #include "json_scanner.h"
+#include "quoted_list.h"
 
 namespace dba::data {
 namespace {
@@ -50,13 +51,8 @@ std::int32_t LabelSet::number_of(std::string_view label, const std::string& plac
   if (const auto number = find(label))
     return *number;
   constexpr std::size_t kMostNamed = 12;
-  std::string known;
-  for (std::size_t i = 0; i < std::min(kMostNamed, size()); ++i)
-    known += (i > 0 ? ", " : "") + bytes::in_quotes(names_[i]);
-  if (size() > kMostNamed)
-    known += ", … (" + std::to_string(size()) + " in all)";
   throw bytes::FormatError(place + ": the label " + bytes::in_quotes(label) +
-                           " does not occur in the training part, whose labels are " + known +
+                           " does not occur in the training part, whose labels are " + quoted_list(names_, kMostNamed) +
                            "; correct the label or train with examples of it");
 }
 

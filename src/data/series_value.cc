@@ -56,7 +56,7 @@ const char* read_value(const char* at, const char* end, float& value) {
   return nullptr;
 }
 
-std::string value_fault(std::string_view field) {
+std::string value_fault(std::string_view field, const std::string& remedy) {
   const std::string_view text = trimmed(field);
   if (text.empty())
     return "there is no value; a missing one is written as ?";
@@ -69,11 +69,14 @@ std::string value_fault(std::string_view field) {
   const char* const begin = past_plus(text.data(), end);
   const auto narrow = std::from_chars(begin, end, value);
   if (narrow.ptr != end || narrow.ec == std::errc::invalid_argument)
-    return "expected a number, found " + bytes::in_quotes(text);
+    return "expected a number, found " + bytes::in_quotes(text) +
+           (remedy.empty() ? "; write one, or ? for a missing value" : remedy);
   std::from_chars(begin, end, wide);
   if (std::isinf(value) || std::isinf(wide))
     return "the value " + bytes::in_quotes(text) + " is infinite; a missing one is written as ?";
-  return "the value " + bytes::in_quotes(text) + " is too large for a 32-bit float";
+  return "the value " + bytes::in_quotes(text) +
+         " is too large for a 32-bit float; scale the channel, or write ? for "
+         "a missing value";
 }
 
 std::string_view trimmed(std::string_view text) {

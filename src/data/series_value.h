@@ -10,8 +10,9 @@ namespace dba::data {
 /// a series can hold: `value_fault` says why.
 const char* read_value(const char* at, const char* end, float& value);
 
-/// Why a field, without the separators around it, is no value: "expected a number, found \"abc\"".
-std::string value_fault(std::string_view field);
+/// Why a field, without the separators around it, is no value, and what to do about it: "expected a number, found
+/// \"abc\"; …". remedy: what is known of such words at that place, beginning with "; ".
+std::string value_fault(std::string_view field, const std::string& remedy = "");
 
 /// Without the blanks (space, tab, carriage return) at either end.
 std::string_view trimmed(std::string_view text);

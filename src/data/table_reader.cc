@@ -4,19 +4,12 @@
 
 #include "dba/bytes/errors.h"
 #include "dba/data/listops.h"
+#include "quoted_list.h"
 #include "readers.h"
 #include "table_rows.h"
 
 namespace dba::data {
 namespace {
-
-std::string list_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 20;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i)
-    text += (i > 0 ? ", " : "") + bytes::in_quotes(names[i]);
-  return names.size() > kMost ? text + ", … (" + std::to_string(names.size()) + " in all)" : text;
-}
 
 class TableReader : public Reader {
  public:
@@ -28,6 +21,8 @@ class TableReader : public Reader {
     begin_record(rows_.line());
     if (std::ranges::any_of(header_, [](const std::string& name) { return name.find('\0') != name.npos; }))
       fail("has bytes of 0 where the names of the columns should be; it is no text, or only a part of it arrived");
+    constexpr std::size_t kFewestOfSteps = 3;  // case, time and a channel
+    may_be_steps_ = delimiter == ',' && header_.size() >= kFewestOfSteps;
     text_ = column(options.text);
     if (!text_) {
       text_ = column(options.text1);
@@ -87,13 +82,18 @@ class TableReader : public Reader {
       remedy = "fields separated by tabs are of the format tsv";
     else if (options.text1.empty())
       remedy = "the format has " + bytes::in_quotes(options.text) + " and " + bytes::in_quotes(options.label);
-    fail("the header has no column " + bytes::in_quotes(name) + nor + "; the columns are " + list_of(header_) + "; " +
-         remedy);
+    else if (may_be_steps_ && what == "text" && options.text == ReaderOptions().text)
+      remedy +=
+          "; if the rows are the time steps of series, set data.format=csv_long (or --format csv_long) and name "
+          "the columns of the series' number and of the time with data.case_column and data.time_column";
+    fail("the header has no column " + bytes::in_quotes(name) + nor + "; the columns are " +
+         quoted_list(header_, kMostColumns) + "; " + remedy);
   }
 
   TableRows rows_;
   std::vector<std::string> header_;
   std::vector<std::string> fields_;
+  bool may_be_steps_ = false;  // a table of time steps under other names
   std::optional<std::size_t> text_;
   std::optional<std::size_t> second_;
   std::optional<std::size_t> label_;

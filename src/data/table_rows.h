@@ -10,6 +10,9 @@
 
 namespace dba::data {
 
+/// So many columns of a header are named in an error.
+inline constexpr std::size_t kMostColumns = 20;
+
 /// Rows of a table after RFC 4180: fields between delimiters, those in double quotes may hold delimiters, line ends and
 /// doubled quotes. Lines end in LF or CR LF; empty ones are passed over.
 class TableRows {

@@ -27,6 +27,11 @@ class TagLine {
       : file_(file), number_(number), line_(line), rest_(line) {
     if (!trimmed(line).starts_with('@'))
       fail(trimmed(line), "expected a tag such as @problemName, or @data, found " + bytes::in_quotes(trimmed(line)));
+    if (const std::size_t inside = trimmed(line).find('\r'); inside != line.npos) {
+      fail(trimmed(line).substr(inside),
+           "a carriage return stands inside the line, so its lines do not end in line feeds; save the file with line "
+           "feeds, as tr '\\r' '\\n' writes them");
+    }
     tag_ = next_word(rest_);
     name_ = lower_case(tag_.substr(1));
   }
@@ -58,7 +63,8 @@ class TagLine {
   }
   void expect_end() {
     if (const std::string_view word = next(); !word.empty())
-      fail(word, bytes::in_quotes(word) + " follows the value of " + std::string(tag_));
+      fail(word, bytes::in_quotes(word) + " follows the value of " + std::string(tag_) +
+                     "; take it out, or put it on a line of its own");
   }
   [[noreturn]] void fail(std::string_view word, const std::string& reason) const {
     const std::size_t column = word.empty() ? line_.size() : static_cast<std::size_t>(word.data() - line_.data());
@@ -109,7 +115,6 @@ bool says_nothing(std::string_view line) {
 TsHeader read_ts_header(LineReader& lines, const std::string& file, LabelUse labels) {
   TsHeader header;
   std::set<std::string> seen;
-  std::optional<bool> univariate;
   std::optional<bool> equal_length;
   std::string_view text;
   while (lines.next(text)) {
@@ -137,7 +142,7 @@ TsHeader read_ts_header(LineReader& lines, const std::string& file, LabelUse lab
       line.flag();
       line.expect_end();
     } else if (name == "univariate") {
-      univariate = line.flag();
+      header.univariate = line.flag();
       line.expect_end();
     } else if (name == "dimensions") {
       header.dimensions = line.count();
@@ -158,9 +163,10 @@ TsHeader read_ts_header(LineReader& lines, const std::string& file, LabelUse lab
       }
       header.labelled = true;
     }
-    if (univariate.value_or(false)) {
+    if (header.univariate) {
       if (header.dimensions > 1)
-        line.fail("@univariate true promises one dimension, @dimensions " + std::to_string(header.dimensions));
+        line.fail("@univariate true promises one dimension, @dimensions " + std::to_string(header.dimensions) +
+                  "; mend the wrong one");
       header.dimensions = 1;
     }
   }

@@ -13,6 +13,7 @@ namespace dba::data {
 /// What the lines before @data of a `.ts` file promise of its rows.
 struct TsHeader {
   std::size_t dimensions = 0;        ///< channels; 0: not stated
+  bool univariate = false;           ///< @univariate true, so that there is one
   bool equal_length = false;         ///< promised; false: not promised
   std::size_t series_length = 0;     ///< of every series; 0: not stated, or lengths may differ
   bool labelled = false;             ///< the last field of a row is its label

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "bytes/count.h"
@@ -92,7 +93,7 @@ class TsReader : public Reader {
         const std::string_view field(at, static_cast<std::size_t>(field_end - at));
         const bool empty = at == start && trimmed(field).empty() && (field_end == last || *field_end == ':');
         fail_at(at, empty ? "a dimension without values; leave empty series out"
-                          : value_fault(field) + hint(field, field_end));
+                          : value_fault(field, remedy(field, field_end)));
       }
       by_dimension_.push_back(value);
       if (next == last || *next == ':')
@@ -101,15 +102,25 @@ class TsReader : public Reader {
     }
   }
 
-  // What a word at the end of a row is likely to be.
-  std::string hint(std::string_view field, const char* end) const {
-    const bool last_field = trimmed({end, static_cast<std::size_t>(line_.data() + line_.size() - end)}).empty();
-    if (!header_.labelled && last_field && field.data() != line_.data() && field.data()[-1] == ':')
+  // What to do about a field that is no number; empty: nothing is known of it.
+  std::string remedy(std::string_view field, const char* end) const {
+    const char* const line_end = line_.data() + line_.size();
+    const bool last_field = trimmed({end, static_cast<std::size_t>(line_end - end)}).empty();
+    const bool first_field = field.data() == line_.data();
+    if (!header_.labelled && last_field && !first_field && field.data()[-1] == ':')
       return label_remedy();
-    const bool before_last_colon = header_.labelled && end != line_.data() + line_.size() && *end == ':' &&
-                                   label_text(static_cast<std::size_t>(end - line_.data())).empty();
-    return before_last_colon ? "; the label stands behind the last colon, and there is nothing: take that colon out"
-                             : "";
+    if (header_.labelled && end != line_end && *end == ':' &&
+        label_text(static_cast<std::size_t>(end - line_.data())).empty())
+      return "; the label stands behind the last colon, and there is nothing: take that colon out";
+    const std::string_view text = trimmed(field);
+    if (text.find(';') != text.npos)
+      return "; values are separated by commas and dimensions by colons, not by semicolons";
+    const bool word = !text.empty() && std::isalpha(static_cast<unsigned char>(text.front()));
+    if (word && last_field && !first_field && field.data()[-1] == ',') {
+      return "; if it is the label, put a colon before it instead of the comma" +
+             std::string(header_.labelled ? "" : ", and @classLabel true and the classes into the header");
+    }
+    return text.find_first_of(" \t") != text.npos ? "; values are separated by commas, not by spaces" : "";
   }
 
   std::string label_remedy() const {
@@ -130,6 +141,8 @@ class TsReader : public Reader {
                            std::to_string(dimensions_);
       if (channels == dimensions_ + 1 && !header_.labelled)
         reason += label_remedy();
+      else if (header_.univariate)
+        reason += "; mend the row, or write @univariate false and @dimensions " + std::to_string(channels);
       else
         reason += header_.dimensions > 0 ? "; mend the row or @dimensions" : "; mend the row";
       fail_at(line_.data() + end, reason);
@@ -147,12 +160,20 @@ class TsReader : public Reader {
     if (label.empty() || label == "?")
       return;
     const std::string* const found = header_.find_class(label);
-    if (!found && !header_.classes.empty()) {
-      fail_at(label.data(), "the label " + bytes::in_quotes(label) + " is none of the " +
-                                std::to_string(header_.classes.size()) +
-                                " classes of the header; add it to @classLabel or mend the row");
-    }
+    if (!found && !header_.classes.empty())
+      fail_at(label.data(), "the label " + bytes::in_quotes(label) + not_among(header_.classes));
     example.label = found ? *found : std::string(label);
+  }
+
+  static std::string not_among(const std::vector<std::string>& classes) {
+    const auto joined =
+        std::ranges::find_if(classes, [](const std::string& name) { return name.find(',') != name.npos; });
+    const std::string which = classes.size() == 1
+                                  ? " is not " + bytes::in_quotes(classes[0]) + ", the only class of the header"
+                                  : " is none of the " + std::to_string(classes.size()) + " classes of the header";
+    if (joined == classes.end())
+      return which + "; add it to @classLabel or mend the row";
+    return which + "; @classLabel separates classes by spaces, not by commas as in " + bytes::in_quotes(*joined);
   }
 
   // Channel after channel becomes step after step.

@@ -119,17 +119,32 @@ TEST(Ts, RowsAgainstTheHeaderAreRefusedWithLineAndColumn) {
                  "file:4: column 12: the row has 3 dimensions, those before it 2");
   expect_refused("ts", kOne + ":a\n", "file:4: column 1: a dimension without values; leave empty series out");
   expect_refused("ts", kHeader + "1,2,3: :up\n", "file:10: column 7: a dimension without values");
+  expect_refused("ts", kOne + "1,2:3,4:a\n",
+                 "the header promises 1; mend the row, or write @univariate false and @dimensions 2");
+  expect_refused(
+      "ts", "@classLabel true a,b\n@data\n1,2:a\n",
+      "the label \"a\" is not \"a,b\", the only class of the header; @classLabel separates classes by spaces");
+  expect_refused("ts", "@classLabel true a, b\n@data\n1,2:a\n", "not by commas as in \"a,\"");
+  expect_refused("ts", "@classLabel true a\n@data\n1,2:b\n", "the only class of the header; add it to @classLabel");
   expect_refused("ts", kHeader, "file: holds no examples");
 }
 
 TEST(Ts, BadValuesAreRefusedWithLineAndColumn) {
-  expect_refused("ts", kOne + "1,2:a\n1,x2,3:a\n", "file:5: column 3: expected a number, found \"x2\"");
-  expect_refused("ts", kOne + "1,2 3:a\n", "column 3: expected a number, found \"2 3\"");
+  expect_refused("ts", kOne + "1,2:a\n1,x2,3:a\n",
+                 "file:5: column 3: expected a number, found \"x2\"; write one, or ?");
+  expect_refused("ts", kOne + "1,2 3:a\n",
+                 "column 3: expected a number, found \"2 3\"; values are separated by commas, not by spaces");
+  expect_refused("ts", kOne + "1;2;3:a\n", "found \"1;2;3\"; values are separated by commas and dimensions by colons");
+  expect_refused("ts", kOne + "1,2,3,a\n", "column 7: expected a number, found \"a\"; if it is the label, put a colon");
+  expect_refused("ts", kHeader + "1,2,3:1,2,3,up\n", "found \"up\"; if it is the label, put a colon before it");
+  expect_refused("ts", "@univariate true\n@data\n1,2,a\n", "and @classLabel true and the classes into the header");
+  expect_refused("ts", kOne + "1,2, \n", "column 5: there is no value; a missing one is written as ?");
   expect_refused("ts", kOne + "1,,3:a\n", "column 3: there is no value; a missing one is written as ?");
   expect_refused("ts", kOne + "1,2,:a\n", "column 5: there is no value");
   expect_refused("ts", kOne + "1,0x10:a\n", "column 3: expected a number");
   expect_refused("ts", kOne + "1,+-2:a\n", "column 3: expected a number");
-  expect_refused("ts", kOne + "1,1e39:a\n", "column 3: the value \"1e39\" is too large for a 32-bit float");
+  expect_refused("ts", kOne + "1,1e39:a\n",
+                 "column 3: the value \"1e39\" is too large for a 32-bit float; scale the channel");
   expect_refused("ts", kOne + "1,-1e999:a\n", "column 3: the value \"-1e999\" is too large");
   expect_refused("ts", kOne + "1,-inf:a\n", "column 3: the value \"-inf\" is infinite");
   expect_refused("ts", kOne + "(0,1.5),(1,2.5):a\n", "column 1: time stamps such as \"(0\" are not read; bring");
@@ -141,6 +156,9 @@ TEST(Ts, BadHeadersAreRefusedWithLineAndColumn) {
   expect_refused("ts", "@problemName x\n", "file: has no line @data");
   expect_refused("ts", "", "it is empty: fetch it again");
   expect_refused("ts", "@problemName x\r@data\r1,2:a\r", "its lines do not end in line feeds");
+  expect_refused("ts", "@univariate true\r@classLabel true a b\r@data\r1,2:a\r",
+                 "file:1: column 17: a carriage return stands inside the line, so its lines do not end in line feeds");
+  expect_refused("ts", "# only a comment\r@data\r", "its lines do not end in line feeds");
   expect_refused("ts", "@classLabel true going up going down\n@data\n", "a class is one word there");
   expect_refused("ts", std::string("\xff\xfe@\0p\0", 6), "file:1: the text is UTF-16; save it as UTF-8");
   expect_refused("ts", "1,2,3:a\n",
@@ -224,7 +242,8 @@ TEST(CsvLong, ColumnsInAnyOrderUnderAnyNameAndWithoutLabels) {
 TEST(CsvLong, ErrorsNameLineAndColumn) {
   const std::string header = "case,time,x,label\n";
   expect_refused("csv_long", "", "file: is empty; expected a header");
-  expect_refused("csv_long", "id,time,x,label\n", "file:1: the header has no column \"case\"; name the right one");
+  expect_refused("csv_long", "id,time,x,label\n", "file:1: the header has no column \"case\"; the columns are \"id\"");
+  expect_refused("csv_long", "case,t,x,label\n", "name the right one with data.time_column (--time of dba data check)");
   expect_refused("csv_long", "case,time,x\na,1,2\n", "file:1: the header has no column \"label\"");
   expect_refused("csv_long", "case,time,label\n", "file:1: the header names no channel");
   expect_refused("csv_long", "case,time,x,time,label\n", "the header has the column \"time\" twice");
@@ -240,6 +259,14 @@ TEST(CsvLong, ErrorsNameLineAndColumn) {
                  "file:4: the case \"a\" was complete before; the rows of a case stand together");
   expect_refused("csv_long", header + "a,1,2,\n", "file:2: has no label");
   expect_refused("csv_long", header, "file: holds no examples");
+}
+
+TEST(CsvLong, TablesUnderOtherNamesAreToldOfTheFormat) {
+  const std::string steps = "id,t,x,label\n1,0,5,a\n";
+  expect_refused("csv", steps, "if the rows are the time steps of series, set data.format=csv_long");
+  expect_refused("csv", steps, "data.case_column and data.time_column");
+  EXPECT_THAT([] { read_all("csv", "words,label\nx,a\n", {}); },
+              ThrowsMessage<FormatError>(testing::Not(HasSubstr("csv_long"))));
 }
 
 TEST(CsvLong, TheRestOfABadCaseIsPassedOver) {
@@ -323,6 +350,22 @@ TEST(SeriesSets, PartsOfOtherChannelsThanTheTrainingPartAreRemarkedOn) {
   EXPECT_FALSE(description.sound());
   EXPECT_THAT(description.remarks,
               ElementsAre(HasSubstr("S_TEST.ts has series of 2 channels, the training part of 1")));
+}
+
+TEST(SeriesSets, SeriesOfOtherChannelsAreRefusedWithARemedy) {
+  Encoding encoding;
+  encoding.kind = Kind::series;
+  encoding.channels = 2;
+  Example example;
+  example.content = Content::series;
+  Encoded encoded;
+  for (const auto& [channels, remedy] : {std::pair(3, "leave out those that"), {1, "add those that are missing"}}) {
+    example.channels = static_cast<std::size_t>(channels);
+    example.values.assign(example.channels, 0);
+    EXPECT_THAT([&] { encoding.encode(example, "new.ts:7", encoded); },
+                ThrowsMessage<FormatError>(AllOf(HasSubstr("new.ts:7: the series has " + std::to_string(channels)),
+                                                 HasSubstr("a dimension of a .ts row"), HasSubstr(remedy))));
+  }
 }
 
 TEST(SeriesSets, TestSeriesAreCutAtTheBoundAndCountedAndUnseenClassesRefused) {
