@@ -27,6 +27,7 @@ namespace {
 constexpr std::int64_t kEpochsOfOwnData = 100;
 
 struct TrainArguments {
+  std::filesystem::path data;
   std::string config;
   std::vector<std::string> overrides;
   std::string run;
@@ -107,11 +108,16 @@ void make_runs(config::TrainConfig config, train::TrainOptions options, const Tr
 
 void train(const TrainArguments& arguments) {
   const bool resume = !arguments.resume.empty();
-  if (resume && (!arguments.config.empty() || !arguments.overrides.empty() || !arguments.run.empty() ||
-                 !arguments.init_from.empty() || arguments.new_head || !arguments.seeds.empty())) {
-    throw CLI::ValidationError("--resume",
-                               "takes its configuration from the run's folder; leave out --config, --set, "
-                               "--run, --seeds, --init-from and --new-head");
+  if (resume &&
+      (!arguments.data.empty() || !arguments.config.empty() || !arguments.overrides.empty() || !arguments.run.empty() ||
+       !arguments.init_from.empty() || arguments.new_head || !arguments.seeds.empty())) {
+    throw CLI::ValidationError(
+        "--resume",
+        "takes its configuration from the run's folder; leave out the training file, --config, --set, "
+        "--run, --seeds, --init-from and --new-head");
+  }
+  if (const auto extension = arguments.data.extension(); extension == ".yaml" || extension == ".yml") {
+    throw CLI::ValidationError("data", arguments.data.string() + " is a configuration; name it with --config");
   }
   const auto source = resume ? (std::filesystem::path(arguments.resume) / "config.yaml").string() : arguments.config;
   auto config = source.empty() ? config::TrainConfig() : config::load_config(source);
@@ -121,6 +127,9 @@ void train(const TrainArguments& arguments) {
     }
   } catch (const std::invalid_argument& error) {
     throw CLI::ValidationError(error.what());
+  }
+  if (!arguments.data.empty()) {
+    config.data.train = arguments.data.string();
   }
   if (!arguments.init_from.empty()) {
     config.train.init_from = arguments.init_from;
@@ -159,7 +168,7 @@ void add_train(CLI::App& app) {
       "Examples:\n"
       "  dba train --config configs/quickstart.yaml --run runs/first\n"
       "  dba train --run runs/reviews --set data.train=reviews.jsonl --set train.epochs=3\n"
-      "  dba train --run runs/gestures --set data.train=X_TRAIN.ts --set data.test=X_TEST.ts    for 100 epochs\n"
+      "  dba train X_TRAIN.ts --run runs/gestures --set data.test=X_TEST.ts    for 100 epochs\n"
       "  dba train --config mine.yaml --run runs/mine --seeds 1,2,3    runs/mine-seed1 and so on\n"
       "  dba train --resume runs/first          go on after a stop, bit by bit as if there had been none\n"
       "  dba train --config mine.yaml --run runs/tuned --init-from runs/first --new-head\n"
@@ -167,6 +176,8 @@ void add_train(CLI::App& app) {
       "SIGINT and SIGTERM finish the update, save and end with status 130 and 143.\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 3 stopped by --minutes and to be resumed.");
   auto arguments = std::make_shared<TrainArguments>();
+  command->add_option("data", arguments->data,
+                      "training file or folder, over what --config and --set say of data.train");
   command->add_option("--config", arguments->config, "YAML file; keys that it leaves out keep their defaults");
   command->add_option("--set", arguments->overrides, "a.b=value, over what the file says; may be repeated")
       ->allow_extra_args(false);

@@ -13,6 +13,7 @@
 #include "dba/data/data_path.h"
 #include "folder_listing.h"
 #include "packed_file.h"
+#include "quoted_list.h"
 #include "readers.h"
 
 namespace dba::data {
@@ -144,12 +145,21 @@ const Format* recognise(const std::filesystem::path& path) {
 
 namespace {
 
-// Why a folder cannot be read, with the one below it that could.
+// Why a folder cannot be read, with what in it could.
 std::string not_recognised(const std::filesystem::path& folder) {
   for (const std::string& name : names_in(folder)) {
     if (is_folder(folder / name) && recognise(folder / name))
       return ": is no data set itself; name the folder in it, " + (folder / name).string();
   }
+  std::vector<std::string> files;
+  for (const std::string& name : names_in(folder)) {
+    if (is_file(folder / name) && recognise(folder / name))
+      files.push_back((folder / name).string());
+  }
+  constexpr std::size_t kMost = 4;
+  if (!files.empty())
+    return ": is a folder of data files, which are named one by one (as data.train, data.test): " +
+           quoted_list(files, kMost);
   return ": is a folder of no known layout; expected pos and neg (IMDb), data_batch_1.bin … (CIFAR-10), or imgs and "
          "metadata (Pathfinder)";
 }

@@ -302,6 +302,16 @@ TEST(SeriesFormats, AreToldByExtensionAndHeader) {
   EXPECT_EQ(recognise(write("plain.csv", "text,label\n"))->name, "csv");
 }
 
+TEST(SeriesFormats, OfAFolderTheFilesInItAreNamed) {
+  const ScratchFolder folder;
+  for (const char* name : {"L_TEST.ts", "L_TRAIN.ts", "notes"})
+    std::ofstream(folder / name) << kOne << "1:a\n2:b\n";
+  EXPECT_THAT([&] { read_path(folder.path()); },
+              ThrowsMessage<FormatError>(AllOf(HasSubstr("is a folder of data files, which are named one by one"),
+                                               HasSubstr(": \"" + (folder / "L_TEST.ts").string() + "\", \"" +
+                                                         (folder / "L_TRAIN.ts").string() + "\""))));
+}
+
 TEST(SeriesSets, DescriptionCountsChannelsLengthsClassesAndRepairs) {
   const ScratchFolder folder;
   const std::string header = "@dimensions 3\n@equalLength false\n@classLabel true a b c\n@data\n";

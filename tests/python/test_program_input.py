@@ -154,6 +154,22 @@ def test_bad_training_files_are_answered_with_a_sentence(tmp_path, content, mess
     dba(*command)  # the corrected file may use the same folder
 
 
+def test_the_training_file_may_stand_without_an_option(tmp_path):
+    data = jsonl(tmp_path / "mine.jsonl", [{"text": "ab" * (1 + i % 2), "label": i % 2} for i in range(40)])
+    settled = settings(*[s for s in SMALL if not s.startswith("data.")], "train.updates=2", "data.train=other.jsonl")
+    dba("train", data, "--run", tmp_path / "run", "--quiet", *settled)
+    assert f"train: {data}" in (tmp_path / "run" / "config.yaml").read_text()
+    result = dba("train", data, check=False)
+    assert result.returncode == 2 and "--run" in result.stderr
+    result = dba("train", "mine.yaml", "--run", tmp_path / "other", check=False)
+    assert result.returncode == 2 and "mine.yaml is a configuration; name it with --config" in result.stderr
+    result = dba("train", tmp_path, "--run", tmp_path / "other", *settled, check=False)
+    assert result.returncode == 1 and 'a folder of data files, which are named one by one' in result.stderr
+    assert f'"{data}"' in result.stderr
+    result = dba("train", data, "--resume", tmp_path / "run", check=False)
+    assert result.returncode == 2 and "leave out the training file" in result.stderr
+
+
 def test_unseen_label_and_unknown_keys_are_answered_with_a_sentence(listops, tmp_path):
     train = jsonl(tmp_path / "train.jsonl", [{"text": "ab", "label": i % 2} for i in range(20)])
     test = jsonl(tmp_path / "test.jsonl", [{"text": "ab", "label": 7}])
