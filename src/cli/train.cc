@@ -15,6 +15,7 @@
 #include "cli/exit_status.h"
 #include "cli/learning_curve.h"
 #include "cli/number_checks.h"
+#include "cli/seed_summary.h"
 #include "dba/config/config_file.h"
 #include "dba/run/run_folder.h"
 #include "dba/run/signals.h"
@@ -77,8 +78,9 @@ void print_result(const std::string& report_text, const std::filesystem::path& f
   std::printf("everything is in %s\n", folder.string().c_str());
 }
 
-void make_run(const config::TrainConfig& config, run::RunFolder folder, const train::TrainOptions& options,
-              const TrainArguments& arguments) {
+/// Returns report.json.
+std::string make_run(const config::TrainConfig& config, run::RunFolder folder, const train::TrainOptions& options,
+                     const TrainArguments& arguments) {
   const auto result = train::train(config, folder, options);
   if (result.signal != 0) {
     throw ExitStatus{run::StopSignals::exit_code(result.signal)};
@@ -91,18 +93,24 @@ void make_run(const config::TrainConfig& config, run::RunFolder folder, const tr
   } else if (!arguments.quiet) {
     print_result(result.report, folder.path());
   }
+  return result.report;
 }
 
 /// One run for each seed, in folders of their own beside each other.
 void make_runs(config::TrainConfig config, train::TrainOptions options, const TrainArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
+  SeedSummary summary;
   for (const auto seed : arguments.seeds) {
     config.seed = seed;
     if (arguments.minutes > 0) {
       const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
       options.seconds = std::max(60 * arguments.minutes - passed.count(), 1e-3);
     }
-    make_run(config, run::RunFolder::create(arguments.run + "-seed" + std::to_string(seed)), options, arguments);
+    auto folder = run::RunFolder::create(arguments.run + "-seed" + std::to_string(seed));
+    summary.add(make_run(config, std::move(folder), options, arguments));
+  }
+  if (!arguments.json && !arguments.quiet) {
+    std::cout << summary.text() << std::flush;
   }
 }
 

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 
@@ -92,7 +93,11 @@ def test_signal_finishes_the_update_saves_and_can_be_resumed(listops, tmp_path, 
 def test_the_second_seed_of_a_process_finds_nothing_of_the_first(whole, listops, tmp_path):
     own = json.loads((whole / "report.json").read_text())["seed"]
     run = tmp_path / "mine"
-    dba(*train_arguments(listops, run, "train.updates=60"), "--seeds", f"{own + 1},{own}")
+    told = dba(*train_arguments(listops, run, "train.updates=60"), "--seeds", f"{own + 1},{own}").stdout
+    reached = [100 * json.loads((tmp_path / f"mine-seed{seed}" / "report.json").read_text())["test"]["accuracy"]
+               for seed in (own, own + 1)]
+    summary = f"{statistics.mean(reached):.2f} ± {statistics.stdev(reached):.2f} (2)"
+    assert told.endswith(f"test accuracy, protocol honest, in percent, mean ± standard deviation (seeds): {summary}\n")
     assert_same_run(tmp_path / f"mine-seed{own}", whole)
     assert metrics(tmp_path / f"mine-seed{own + 1}") != metrics(whole)
     assert not run.exists()
