@@ -51,6 +51,18 @@ void print_confusion(const train::Metrics& metrics, const data::LabelSet& labels
   }
 }
 
+/// What the logistic regression beside a model sees of a sequence, for programs and for people.
+struct BaselineFeatures {
+  const char* key;
+  const char* words;
+};
+
+BaselineFeatures baseline_features(data::Kind kind) {
+  return kind == data::Kind::series
+             ? BaselineFeatures{"channel_means_logistic_regression", "means and mean squares of the channels"}
+             : BaselineFeatures{"bag_of_tokens_logistic_regression", "bags of tokens"};
+}
+
 void evaluate(const EvaluateArguments& arguments) {
   auto model = train::Model::load(arguments.run);
   const auto& plan = model.plan();
@@ -73,11 +85,12 @@ void evaluate(const EvaluateArguments& arguments) {
                                        [&](std::size_t done) { progress.update(static_cast<std::int64_t>(done)); });
   progress.finish();
   Json result{{"file", file.string()}, {"protocol", plan.config.protocol}, {"model", train::as_json(metrics)}};
+  const auto features = baseline_features(plan.encoding.kind);
   if (arguments.baselines) {
     const auto training = train::open_set(plan, plan.config.data.train, cache / "baseline.cache");
     const auto baselines = train::measure_baselines(training, set);
     result["majority_class"] = baselines.majority;
-    result["bag_of_tokens_logistic_regression"] = baselines.bag_of_tokens;
+    result[features.key] = baselines.regression;
   }
   if (arguments.json) {
     std::cout << result.dump(2) << "\n";
@@ -96,8 +109,8 @@ void evaluate(const EvaluateArguments& arguments) {
     std::printf("  %s interpolated\n", bytes::counted(missing, "missing value").c_str());
   }
   if (arguments.baselines) {
-    std::printf("  the majority class reaches %.4f, logistic regression on bags of tokens %.4f\n",
-                result["majority_class"].get<double>(), result["bag_of_tokens_logistic_regression"].get<double>());
+    std::printf("  the majority class reaches %.4f, logistic regression on %s %.4f\n",
+                result["majority_class"].get<double>(), features.words, result[features.key].get<double>());
   }
   print_confusion(metrics, plan.encoding.labels);
 }
@@ -110,7 +123,7 @@ void add_evaluate(CLI::App& app) {
       "Examples:\n"
       "  dba evaluate runs/first\n"
       "  dba evaluate runs/first --data more.jsonl --json\n"
-      "  dba evaluate runs/first --baselines    with the majority class and a bag-of-tokens model beside it");
+      "  dba evaluate runs/first --baselines    with the majority class and a logistic regression beside it");
   auto arguments = std::make_shared<EvaluateArguments>();
   command->add_option("run", arguments->run, "a run's folder, or a model.safetensors")->required();
   command->add_option("--data", arguments->data, "labelled file; by default the run's test file");

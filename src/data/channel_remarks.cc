@@ -7,6 +7,11 @@
 namespace dba::data {
 
 void remark_on_channels(Description& description) {
+  for (const FileDescription& file : description.files) {
+    if (file.channels > 0 && file.repairs.empty_channels == file.records * file.channels)
+      description.remarks.push_back(file.file.filename().string() +
+                                    " has series without any value; write numbers where they are known");
+  }
   const auto training = std::ranges::find_if(
       description.files, [](const FileDescription& file) { return file.part == "train" && file.channels > 0; });
   if (training == description.files.end())

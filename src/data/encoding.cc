@@ -133,6 +133,11 @@ Encoding learn_encoding(Reader& training, const TokeniserOptions& options) {
     if (example.label)
       labels.insert(*example.label);
   }
+  if (encoding.kind == Kind::series && training.repairs().empty_channels == training.count() * encoding.channels) {
+    throw bytes::FormatError(training.file() + ": every value of every series is missing (" +
+                             std::to_string(training.repairs().missing_values) +
+                             " in all); write numbers where they are known");
+  }
   if (labels.empty())
     throw bytes::FormatError(training.file() + ": no example has a label; a classifier cannot be trained on it");
   if (labels.size() == 1) {

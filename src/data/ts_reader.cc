@@ -40,8 +40,9 @@ class TsReader : public Reader {
     by_dimension_.clear();
     read_dimensions(0, end, example);
     bool has_label = colon != line_.npos;
-    // A row without a label, as those to be classified are: its last field is the dimension that is still missing.
-    if (has_label && example.channels + 1 == dimensions_ && !(steps_ > 1 && header_.find_class(label_text(colon)))) {
+    // A row without a label, as those to be classified are: its last field is the dimension that is still missing, or
+    // one too many.
+    if (has_label && (completes(example.channels, label_text(colon)) || is_dimension(label_text(colon)))) {
       read_dimensions(colon + 1, line_.size(), example);
       has_label = false;
     }
@@ -56,6 +57,28 @@ class TsReader : public Reader {
   }
 
  private:
+  // Whether the last field is the only dimension that a row still lacks.
+  bool completes(std::size_t channels, std::string_view field) const {
+    return channels + 1 == dimensions_ && !(steps_ > 1 && header_.find_class(field));
+  }
+
+  // Whether the last field is no label but several values.
+  bool is_dimension(std::string_view field) const {
+    if (field.find(',') == field.npos || header_.find_class(field))
+      return false;
+    const char* at = field.data();
+    const char* const end = at + field.size();
+    float value = 0;
+    while ((at = read_value(at, end, value)) != nullptr) {
+      at = std::find_if(at, end, [](char c) { return c != ' ' && c != '\t'; });
+      if (at == end)
+        return true;
+      if (*at++ != ',')
+        return false;
+    }
+    return false;
+  }
+
   // The dimensions between two places of the line, behind those that are there already.
   void read_dimensions(std::size_t begin, std::size_t end, Example& example) {
     const char* at = line_.data() + begin;

@@ -74,7 +74,7 @@ Baselines measure_baselines(const data::CachedSet& training, const data::CachedS
   });
   const torch::NoGradGuard no_grad;
   const auto logits = standardise(features(test)).matmul(weight) + bias;
-  baselines.bag_of_tokens = logits.argmax(1).eq(truth).to(at::kDouble).mean().item<double>();
+  baselines.regression = logits.argmax(1).eq(truth).to(at::kDouble).mean().item<double>();
   return baselines;
 }
 

@@ -89,6 +89,17 @@ TEST(Ts, RowsWithoutALabelAreReadWhereNoneIsNeeded) {
     EXPECT_EQ(plain[0].channels, 3u);
   }
   EXPECT_EQ(read_ts(kOne + "1,2,3\n", LabelUse::optional)[0].channels, 1u);
+  // Several values are no label.
+  expect_refused("ts", kOne + "1,2:3,4\n",
+                 "file:4: column 4: the row has 2 dimensions, the header promises 1; mend the row, or");
+  for (const LabelUse labels : {LabelUse::optional, LabelUse::ignored}) {
+    EXPECT_THROW(read_ts(kOne + "1,2:3,4\n", labels), FormatError);
+    EXPECT_THROW(read_ts(kOne + "1,2:3 , ? ,5\n", labels), FormatError);
+    EXPECT_THROW(read_ts(kHeader + "1,2,3:4,5,6:7,8,9\n", labels), FormatError);
+    EXPECT_EQ(read_ts("@classLabel true a b\n@data\n1,2:3,4\n", labels)[0].channels, 2u);
+    EXPECT_EQ(read_ts("@classLabel true 3,4 5,6\n@data\n1,2:3,4\n", labels)[0].channels, 1u);
+    EXPECT_EQ(read_ts("@classLabel true\n@data\n1,2:3,b\n", labels)[0].channels, 1u);
+  }
   // Labels that are numbers: the last field is one where it completes no dimension.
   const std::string digits = "@dimensions 2\n@classLabel true 1 2\n@data\n";
   EXPECT_EQ(read_ts(digits + "5,6:7,8:1\n")[0].label, "1");
@@ -360,6 +371,20 @@ TEST(SeriesSets, PartsOfOtherChannelsThanTheTrainingPartAreRemarkedOn) {
   EXPECT_FALSE(description.sound());
   EXPECT_THAT(description.remarks,
               ElementsAre(HasSubstr("S_TEST.ts has series of 2 channels, the training part of 1")));
+}
+
+TEST(SeriesSets, ATrainingFileWithoutAnyValueIsRefused) {
+  const ScratchFolder folder;
+  std::ofstream(folder / "empty.ts") << "@dimensions 2\n@classLabel true a b\n@data\n?,?:?,?:a\n?:NaN:b\n";
+  EXPECT_THAT(
+      [&] {
+        build_cache({folder / "empty.ts", {}, {}, {}}, folder / "no.cache");
+      },
+      ThrowsMessage<FormatError>(HasSubstr("empty.ts: every value of every series is missing (6 in all)")));
+  EXPECT_THAT(describe_folder(folder / "empty.ts").remarks, ElementsAre(HasSubstr("has series without any value")));
+  std::ofstream(folder / "one.ts") << "@dimensions 2\n@classLabel true a b\n@data\n?,?:?,?:a\n?:1:b\n";
+  build_cache({folder / "one.ts", {}, {}, {}}, folder / "one.cache");
+  EXPECT_TRUE(describe_folder(folder / "one.ts").remarks.empty());
 }
 
 TEST(SeriesSets, SeriesOfOtherChannelsAreRefusedWithARemedy) {

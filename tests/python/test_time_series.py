@@ -97,6 +97,8 @@ def test_report_counts_what_was_cut_and_put_right(made):
     assert report["classes"] == ["high", "low"] and report["test"]["accuracy"] > 0.8
     evaluated = json.loads(program("evaluate", folder / "run", "--json", "--device", "cpu").stdout)
     assert evaluated["model"]["accuracy"] == report["test"]["accuracy"]
+    compared = program("evaluate", folder / "run", "--baselines", "--device", "cpu").stdout
+    assert "logistic regression on means and mean squares of the channels" in compared and "tokens" not in compared
 
 
 def test_files_without_labels_and_arrays_are_classified_alike(made):
@@ -174,6 +176,14 @@ def test_listed_classes_without_examples_are_told_and_reported(made, tmp_path):
     assert [one["classes_without_examples"] for one in repairs.values()] == [[], ["middle"]]
     check = program("data", "check", file, check=False)
     assert check.returncode == 1 and f"note: more.ts {sentence}" in check.stdout
+
+
+def test_what_is_no_label_is_not_dropped_as_one(made, tmp_path):
+    folder, parts = made
+    file = tmp_path / "new.ts"
+    write_ts(file, parts["TEST"][0], ["1,2"] * 20)
+    result = program("predict", folder / "run", "--input", file, check=False)
+    assert result.returncode == 1 and "new.ts:8: column" in result.stderr and "dimension 4 has 2 values" in result.stderr
 
 
 def test_bad_rows_stop_training_and_are_listed_with_line_and_column(made, tmp_path):

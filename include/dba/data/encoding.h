@@ -40,8 +40,8 @@ struct Encoding {
   static Encoding from_json(std::string_view text, const std::string& source);
 };
 
-/// Reads the whole training part once. Throws bytes::FormatError for bad records, for fewer than two classes, and where
-/// the scheme does not fit the content (bytes of integers).
+/// Reads the whole training part once. Throws bytes::FormatError for bad records, for fewer than two classes, for
+/// series without any value, and where the scheme does not fit the content (bytes of integers).
 Encoding learn_encoding(Reader& training, const TokeniserOptions& options);
 
 }  // namespace dba::data

@@ -6,8 +6,9 @@ namespace dba::train {
 
 /// Accuracies that need no attention, for comparison.
 struct Baselines {
-  double majority = 0;       ///< always the most frequent training class
-  double bag_of_tokens = 0;  ///< logistic regression on how often each symbol occurs (series: channel means)
+  double majority = 0;  ///< always the most frequent training class
+  /// Of a logistic regression on how often each symbol occurs, or, for series, on the channels' means and mean squares.
+  double regression = 0;
 };
 
 /// Learns both on `training` and measures them on `test`.
