@@ -217,7 +217,7 @@ TEST(Cache, FailuresLeaveNoCacheBehind) {
   EXPECT_THROW(open_or_build(source, folder / "cache"), bytes::FileError);
   source.file = folder.path();
   EXPECT_THAT([&] { open_or_build(source, folder / "cache"); },
-              ThrowsMessage<FormatError>(HasSubstr("is a folder of no known layout")));
+              ThrowsMessage<FormatError>(HasSubstr("is a folder of data files, which are named one by one")));
 }
 
 TEST(Cache, LargeSourcesStreamThroughSmallMemory) {

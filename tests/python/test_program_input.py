@@ -158,7 +158,7 @@ def test_the_training_file_may_stand_without_an_option(tmp_path):
     data = jsonl(tmp_path / "mine.jsonl", [{"text": "ab" * (1 + i % 2), "label": i % 2} for i in range(40)])
     settled = settings(*[s for s in SMALL if not s.startswith("data.")], "train.updates=2", "data.train=other.jsonl")
     dba("train", data, "--run", tmp_path / "run", "--quiet", *settled)
-    assert f"train: {data}" in (tmp_path / "run" / "config.yaml").read_text()
+    assert f'train: "{data}"' in (tmp_path / "run" / "config.yaml").read_text()
     result = dba("train", data, check=False)
     assert result.returncode == 2 and "--run" in result.stderr
     result = dba("train", "mine.yaml", "--run", tmp_path / "other", check=False)
