@@ -79,9 +79,12 @@ class CosFormer : public ZooAttention {
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
     const auto m = torch::maximum(asking.lengths, asked.lengths).clamp_min(1);
-    const auto q = asking.take_padded(w_q->forward(queries.rows).relu_());  // (B, n, d)
-    const auto k = asked.take_padded(w_k->forward(memory.rows).relu_());
-    const auto v = by_heads(asked.take_padded(w_v->forward(memory.rows)), heads);  // (B, H, m, d_h)
+    const auto asks = w_q->forward(queries.rows).relu_(), offers = w_k->forward(memory.rows).relu_();
+    const auto values = w_v->forward(memory.rows);
+    Summing summing(asks.scalar_type());
+    const auto q = asking.take_padded(summing.wide(asks));  // (B, n, d)
+    const auto k = asked.take_padded(summing.wide(offers));
+    const auto v = by_heads(asked.take_padded(summing.wide(values)), heads);  // (B, H, m, d_h)
 
     // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
     const auto at_q = waves(asking.size, m, q.scalar_type()), at_k = waves(asked.size, m, k.scalar_type());
@@ -95,7 +98,7 @@ class CosFormer : public ZooAttention {
     const auto mixed = torch::matmul(by_heads(q, heads), beside);
     const auto weight = total.clamp_min(kLeastWeight).transpose(1, 2).unsqueeze(3);
     const auto y = Unwaved::apply(mixed, wave(at_q, 0).unsqueeze(1), wave(at_q, 1).unsqueeze(1), weight);
-    return w_o->forward(asking.give_whole(y));
+    return w_o->forward(asking.give_whole(summing.narrow(y)));
   }
 };
 

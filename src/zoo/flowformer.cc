@@ -32,8 +32,10 @@ class Flowformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto q = asking.take_padded(w_q->forward(queries.rows).sigmoid());  // (B, n, d)
-    const auto k = asked.take_padded(w_k->forward(memory.rows).sigmoid());    // (B, m, d)
+    const auto asks = w_q->forward(queries.rows), offers = w_k->forward(memory.rows);
+    Summing summing(asks.scalar_type());
+    const auto q = asking.take_padded(summing.wide(asks).sigmoid());   // (B, n, d)
+    const auto k = asked.take_padded(summing.wide(offers).sigmoid());  // (B, m, d)
     const auto n = asking.lengths.to(q.scalar_type()).view({-1, 1, 1});
     const auto m = asked.lengths.to(q.scalar_type()).view({-1, 1, 1});
 
@@ -47,7 +49,7 @@ class Flowformer : public ZooAttention {
     const auto allocation = (conserved_in * n / m.clamp_min(1)).sigmoid() * per_incoming;
     const auto mixed = attend_by_sums(scale_by_heads(q, allocation), scale_by_heads(k, competition),
                                       asked.take_padded(memory.rows), heads, w_v, w_o);
-    return asking.give_padded(mixed);
+    return asking.give_padded(summing.narrow(mixed));
   }
 };
 

@@ -5,6 +5,12 @@
 
 namespace dba::zoo {
 
+Summing::Summing(at::ScalarType type) : given_(type) {
+  if (type == at::kHalf) {
+    as_given_.emplace(c10::autocast_dispatch_keyset);
+  }
+}
+
 at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
                             double eps) {
   // A last column of ones: the weights' own sums beside those of the values.
@@ -29,18 +35,24 @@ at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& x, int64_t heads,
                           torch::nn::Linear& w_v, torch::nn::Linear& w_o) {
   const auto d = x.size(2), width = d / heads;
+  const auto widened = [&](const at::Tensor& t) {
+    return t.defined() && t.scalar_type() == at::kHalf ? t.to(f_q.scalar_type()) : t;
+  };
+  const auto tokens = widened(x);
+  const auto weight_v = widened(w_v->weight), bias_v = widened(w_v->bias);
+  const auto weight_o = widened(w_o->weight), bias_o = widened(w_o->bias);
   if (f_q.size(1) < d) {  // d × d matrices would cost more than the tokens do
-    const auto sums =
-        torch::matmul(by_heads(f_k, heads).transpose(2, 3), by_heads(w_v->forward(x), heads));  // (B, H, w, w)
-    return w_o->forward(torch::matmul(by_heads(f_q, heads), sums).transpose(1, 2).flatten(2));
+    const auto sums = torch::matmul(by_heads(f_k, heads).transpose(2, 3),
+                                    by_heads(at::linear(tokens, weight_v, bias_v), heads));  // (B, H, w, w)
+    return at::linear(torch::matmul(by_heads(f_q, heads), sums).transpose(1, 2).flatten(2), weight_o, bias_o);
   }
-  const auto weighed = torch::matmul(f_k.transpose(1, 2), x).unflatten(1, {heads, width});  // (B, H, w, d)
-  auto sums = torch::matmul(weighed, w_v->weight.view({heads, width, d}).transpose(1, 2));  // (B, H, w, w)
-  if (w_v->bias.defined()) {
-    sums = sums + f_k.sum(1).view({-1, heads, width, 1}) * w_v->bias.view({heads, 1, width});
+  const auto weighed = torch::matmul(f_k.transpose(1, 2), tokens).unflatten(1, {heads, width});  // (B, H, w, d)
+  auto sums = torch::matmul(weighed, weight_v.view({heads, width, d}).transpose(1, 2));          // (B, H, w, w)
+  if (bias_v.defined()) {
+    sums = sums + f_k.sum(1).view({-1, heads, width, 1}) * bias_v.view({heads, 1, width});
   }
-  const auto m = torch::matmul(sums, w_o->weight.t().view({heads, width, d})).flatten(1, 2);  // (B, d, d)
-  return w_o->bias.defined() ? torch::baddbmm(w_o->bias, f_q, m) : torch::bmm(f_q, m);
+  const auto m = torch::matmul(sums, weight_o.t().view({heads, width, d})).flatten(1, 2);  // (B, d, d)
+  return bias_o.defined() ? torch::baddbmm(bias_o, f_q, m) : torch::bmm(f_q, m);
 }
 
 at::Tensor unit_rows(const at::Tensor& x) {

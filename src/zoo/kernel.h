@@ -1,8 +1,35 @@
 #pragma once
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/modules/linear.h>
 
+#include <optional>
+
 namespace dba::zoo {
+
+/// The type that sums over keys are taken in, from projections of a type: float32 for float16, whose range ends at
+/// 65504, where sums arrive at ordinary lengths; else the type itself. Autocast would narrow them again: for float16 it
+/// is off until `narrow`.
+class Summing {
+ public:
+  explicit Summing(at::ScalarType type);
+  Summing(const Summing&) = delete;
+  Summing& operator=(const Summing&) = delete;
+  ~Summing() = default;
+
+  at::Tensor wide(const at::Tensor& x) const {
+    return given_ == at::kHalf ? x.to(at::kFloat) : x;
+  }
+  /// The end of the sums: x in the type of the projections, and autocast as before.
+  at::Tensor narrow(const at::Tensor& x) {
+    as_given_.reset();
+    return given_ == at::kHalf ? x.to(at::kHalf) : x;
+  }
+
+ private:
+  at::ScalarType given_;
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> as_given_;
+};
 
 /// Σ_j (φ_i·ψ_j) v[j] / Σ_j φ_i·ψ_j with φ = f_q + eps and ψ = f_k + eps, the sums over keys first: f_q (B, H, n, m),
 /// f_k (B, H, m_keys, m) and v (B, H, m_keys, w) with zeros for keys that do not exist, which have no ψ; valid
@@ -24,7 +51,8 @@ at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight);
 
 /// concat_h(f_q,h (f_k,hᵀ V_h)) W_o + b_o with V = X W_v + b_v, which long sequences do without: (f_kᵀ X) W_v W_o is d
 /// × d, and neither values nor the heads' sums are laid out for every token. f_q (B, n, H·w), f_k (B, m, H·w) with
-/// zeros for keys that do not exist, x (B, m, d) → (B, n, d).
+/// zeros for keys that do not exist, x (B, m, d) → (B, n, d). Weights and x may be float16 where f_q and f_k are
+/// float32.
 at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& x, int64_t heads,
                           torch::nn::Linear& w_v, torch::nn::Linear& w_o);
 

@@ -21,11 +21,14 @@ class LinearTransformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto f_q = asking.take_padded(torch::elu(w_q->forward(queries.rows)) + 1);
-    const auto f_k = asked.take_padded(torch::elu(w_k->forward(memory.rows)) + 1);
+    const auto q = w_q->forward(queries.rows), k = w_k->forward(memory.rows);
+    Summing summing(q.scalar_type());
+    const auto f_q = asking.take_padded(torch::elu(summing.wide(q)) + 1);
+    const auto f_k = asked.take_padded(torch::elu(summing.wide(k)) + 1);
     const auto total = dot_by_heads(f_q, f_k.sum(1, /*keepdim=*/true), heads) + kAdded;
     const auto shares = (f_q.unflatten(2, {heads, -1}) / total.unsqueeze(3)).flatten(2);
-    return asking.give_padded(attend_by_sums(shares, f_k, asked.take_padded(memory.rows), heads, w_v, w_o));
+    const auto mixed = attend_by_sums(shares, f_k, asked.take_padded(memory.rows), heads, w_v, w_o);
+    return asking.give_padded(summing.narrow(mixed));
   }
 };
 

@@ -27,7 +27,7 @@ class Performer : public ZooAttention {
   /// sequence and head; numerator and denominator lose the same factor.
   at::Tensor features(const at::Tensor& x, const at::Tensor& valid, bool keys) const {
     const auto scaled = x * std::pow(static_cast<double>(head_width()), -0.25);
-    auto projected = torch::matmul(scaled, features_.t());
+    auto projected = torch::matmul(scaled, features_.t().to(x.scalar_type()));
     if (choice("kernel") == "relu") {
       return projected.relu_();
     }
@@ -49,11 +49,14 @@ class Performer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto f_q = features(asking.take_whole(w_q->forward(queries.rows), heads), asking.real_whole(), false);
-    const auto f_k = features(asked.take_whole(w_k->forward(memory.rows), heads), asked.real_whole(), true);
-    const auto v = asked.take_whole(w_v->forward(memory.rows), heads);
+    const auto q = w_q->forward(queries.rows), k = w_k->forward(memory.rows), values = w_v->forward(memory.rows);
+    Summing summing(q.scalar_type());
+    const auto f_q = features(asking.take_whole(summing.wide(q), heads), asking.real_whole(), false);
+    const auto f_k = features(asked.take_whole(summing.wide(k), heads), asked.real_whole(), true);
+    const auto v = asked.take_whole(summing.wide(values), heads);
     const auto eps = choice("kernel") == "relu" ? kReluEps : scale() * kSoftmaxEps;
-    return w_o->forward(asking.give_whole(kernel_attention(f_q, f_k, v, asked.valid().squeeze(1), eps)));
+    const auto mixed = kernel_attention(f_q, f_k, v, asked.valid().squeeze(1), eps);
+    return w_o->forward(asking.give_whole(summing.narrow(mixed)));
   }
 
   at::Tensor features_;  // (m, d_h), shared by the heads

@@ -1,7 +1,9 @@
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "dba/nn/encoder.h"
 #include "dba/nn/make_attention.h"
@@ -168,6 +170,54 @@ TEST_P(ZooMember, SixteenBitsStayFiniteAndNear) {
     EXPECT_TRUE(close(brief, exact, 2e-2));
   }
 }
+
+/// Members whose sums over keys leave the range of float16 at ordinary lengths, where they are not taken in float32.
+class ZooSums : public ::testing::TestWithParam<std::pair<const char*, OptionValues>> {
+ protected:
+  /// y and the gradient at the tokens, in double, of a layer in `type`; with autocast to float16 where that is asked
+  /// for.
+  std::vector<at::Tensor> outcome(const at::Tensor& x, at::ScalarType type, bool autocast = false) const {
+    torch::manual_seed(6);
+    const auto layer = zoo::make(GetParam().first, DBAttentionOptions(16, 1), GetParam().second);
+    for (auto& parameter : layer->parameters())
+      parameter.set_data(parameter.to(at::kHalf).to(type));  // the same layer in every type
+    for (auto& buffer : layer->buffers())
+      buffer.set_data(buffer.to(at::kHalf).to(type));
+    const at::Tensor tokens = x.to(type).clone().requires_grad_(true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    at::autocast::set_autocast_enabled(at::kCPU, autocast);
+    const at::Tensor y = run(layer, tokens);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::clear_cache();
+    EXPECT_EQ(y.scalar_type(), autocast ? at::kHalf : type);
+    random_projection({y.to(at::kDouble)}, 7).backward();
+    EXPECT_TRUE(all_finite(y) && all_finite(tokens.grad()));
+    return {y.detach().to(at::kDouble), tokens.grad().to(at::kDouble)};
+  }
+};
+
+TEST_P(ZooSums, OfManyKeysFitIntoFloat16) {
+  for (const double shift : {0.0, 2.0}) {  // features of tokens on one side are large
+    SCOPED_TRACE(shift);
+    const at::Tensor x = (Random(10).normal({1, 8192, 16}) + shift).to(at::kHalf);
+    const auto exact = outcome(x, at::kDouble), half = outcome(x, at::kHalf), cast = outcome(x, at::kFloat, true);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const auto error = [&](const at::Tensor& y) { return ((y - exact[i]).norm() / exact[i].norm()).item<double>(); };
+      EXPECT_LT(error(half[i]), i == 0 ? 2e-3 : 1e-2);
+      EXPECT_LT(error(cast[i]), i == 0 ? 2e-3 : 1e-2);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, ZooSums,
+                         ::testing::Values(std::pair("linear", OptionValues{}), std::pair("performer", OptionValues{}),
+                                           std::pair("performer", OptionValues{{"kernel", "relu"}}),
+                                           std::pair("flowformer", OptionValues{}),
+                                           std::pair("cosformer", OptionValues{})),
+                         [](const auto& info) {
+                           return info.param.first + std::string(info.param.second.empty() ? "" : "_relu");
+                         });
 
 TEST_P(ZooMember, TakesBatchesWithoutTokens) {
   const auto layer = layer_of(member, {});
