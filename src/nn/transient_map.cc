@@ -40,13 +40,15 @@ void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
 }
 
 struct TransientMap : torch::autograd::Function<TransientMap> {
-  /// tensors: the queries, then keys and values of every part; masks: one for each; rng: the dropout's.
+  /// tensors: the queries, then keys and values of every part; masks: one for each; added and weight: numbers on top of
+  /// the scores, or neither; rng: the dropout's.
   static Tensor forward(torch::autograd::AutogradContext* context, at::TensorList tensors,
-                        const std::vector<Tensor>& masks, const std::optional<Tensor>& rng, double dropout) {
+                        const std::vector<Tensor>& masks, const std::optional<Tensor>& added,
+                        const std::optional<Tensor>& weight, const std::optional<Tensor>& rng, double dropout) {
     const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     auto saved = tensors.vec();
     saved.insert(saved.end(), masks.begin(), masks.end());
-    saved.push_back(rng.value_or(Tensor()));
+    saved.insert(saved.end(), {added.value_or(Tensor()), weight.value_or(Tensor()), rng.value_or(Tensor())});
     context->save_for_backward(saved);
     context->saved_data["dropout"] = dropout;
     const Problem problem(saved, dropout);
@@ -83,6 +85,11 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
       dk.push_back(torch::zeros_like(part.keys, part.keys.options().dtype(wide_type(q))));
       dv.push_back(torch::zeros_like(part.values, part.values.options().dtype(wide_type(q))));
     }
+    Tensor d_added, d_weight;  // the former without the weight until the end
+    if (problem.added.defined()) {
+      d_added = torch::zeros_like(problem.added, problem.added.options().dtype(wide_type(q)));
+      d_weight = torch::zeros({}, d_added.options());
+    }
     for (const auto& piece : problem.pieces) {
       const auto map = problem.map(piece);
       const auto scaled = piece.of(q, 4) * problem.scale, given = piece.of(dy, 4);
@@ -111,13 +118,26 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
         sum = sum.defined() ? sum.add_(one) : one;
       }
       piece.of(dq, 4).copy_(sum.mul_(problem.scale));
+      if (d_added.defined()) {
+        const auto scores = piece.of(problem.added, 4);
+        const auto pulled = slope.sum_to_size(scores.sizes());
+        d_weight.add_((pulled * scores).sum());
+        piece.of(d_added, 4).add_(pulled);
+      }
     }
     torch::autograd::variable_list all{dq};
     for (size_t i = 0; i < problem.parts.size(); ++i) {
       all.push_back(dk[i].to(type));
       all.push_back(dv[i].to(type));
     }
-    all.resize(all.size() + 3);
+    all.push_back({});  // the masks
+    if (d_added.defined()) {
+      all.push_back(d_added.mul_(problem.weight).to(problem.added.scalar_type()));
+      all.push_back(d_weight.to(problem.weight.scalar_type()));
+    } else {
+      all.resize(all.size() + 2);
+    }
+    all.resize(all.size() + 2);
     return all;
   }
 
@@ -137,14 +157,16 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
   };
 
   struct Problem {
-    /// saved: 1 + 3·parts + 1 tensors as `forward` saves them.
+    /// saved: 1 + 3·parts + 3 tensors as `forward` saves them.
     Problem(const std::vector<Tensor>& saved, double dropout_)
         : queries(saved.front()),
+          added(saved[saved.size() - 3]),
+          weight(saved[saved.size() - 2]),
           rng(saved.back()),
           dropout(dropout_),
           scale(1.0 / std::sqrt(static_cast<double>(queries.size(4)))),
           sizes({queries.size(0), queries.size(1), queries.size(2), queries.size(3)}) {
-      const auto count = (saved.size() - 2) / 3;
+      const auto count = (saved.size() - 4) / 3;
       for (size_t i = 0; i < count; ++i) {
         parts.push_back({saved[1 + 2 * i], saved[2 + 2 * i], saved[1 + 2 * count + i], keys});
         keys += parts.back().keys.size(3);
@@ -157,6 +179,9 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
       std::vector<Tensor> scores;
       for (const auto& part : parts) {
         scores.push_back(product(scaled, piece.of(part.keys, 3).transpose(3, 4)).to(wide_type(queries)));
+        if (added.defined()) {
+          scores.back().addcmul_(part.of(piece.of(added, 4)).to(wide_type(queries)), weight.to(wide_type(queries)));
+        }
         if (part.mask.defined()) {
           scores.back().masked_fill_(piece.of(part.mask, 4).logical_not(), kHidden);
         }
@@ -169,7 +194,7 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
       return map;
     }
 
-    const Tensor queries, rng;
+    const Tensor queries, added, weight, rng;
     const double dropout, scale;
     const std::array<int64_t, 4> sizes;
     std::vector<Part> parts;
@@ -239,18 +264,19 @@ std::vector<MapPiece> map_pieces(const std::array<int64_t, 4>& sizes, int64_t ke
 }
 
 at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout) {
-  return transient_map_attention(queries, seen, ops::Dropout::draw(dropout, queries.device()));
+  return transient_map_attention(queries, seen, AddedScores(), dropout);
 }
 
-at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen,
-                                   const ops::Dropout& dropout) {
+at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen, const AddedScores& added,
+                                   double dropout) {
   std::vector<Tensor> tensors{queries}, masks;
   for (const auto& part : seen) {
     tensors.insert(tensors.end(), {part.keys, part.values});
     masks.push_back(part.mask);
   }
-  return TransientMap::apply(at::TensorList(tensors), masks,
-                             dropout.rng.defined() ? std::optional(dropout.rng) : std::nullopt, dropout.p);
+  const auto given = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
+  return TransientMap::apply(at::TensorList(tensors), masks, given(added.scores), given(added.weight),
+                             given(ops::Dropout::draw(dropout, queries.device()).rng), dropout);
 }
 
 }  // namespace dba

@@ -15,13 +15,19 @@ struct Seen {
   at::Tensor keys, values, mask;
 };
 
+/// Learned numbers on top of the scores: weight · scores, a number and (B or 1, H or 1, blocks or 1, size, all keys);
+/// undefined where there are none.
+struct AddedScores {
+  at::Tensor scores, weight;
+};
+
 /// Softmax attention of queries (B, H, blocks, size, w) to the union of what they see, with the scale 1/√w; dropout, a
 /// rate, acts on the map. A query that sees nothing gets a finite row. The map exists for some queries at a time, and
 /// again for their gradients: neither pass keeps it. With one part there are second derivatives too.
 at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout);
-/// The same with a mask that was drawn before: other maps of as many queries and keys may share it.
-at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen,
-                                   const ops::Dropout& dropout);
+/// The same with numbers added to the scores, which get gradients too.
+at::Tensor transient_map_attention(const at::Tensor& queries, const std::vector<Seen>& seen, const AddedScores& added,
+                                   double dropout);
 
 /// Refuses a backward pass of `name` that is to be differentiated again.
 void check_first_derivative(const char* name);

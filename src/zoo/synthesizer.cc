@@ -9,7 +9,6 @@
 #include "dba/ops.h"
 #include "nn/transient_map.h"
 #include "ops/checks.h"
-#include "zoo/block_attention.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
 
@@ -206,13 +205,17 @@ class Synthesizer : public ZooAttention {
     const auto heads = options.heads();
     const auto v = blocks.take_whole(w_v->forward(stream.rows), heads);
     const auto exists = blocks.real().defined() ? blocks.valid().unsqueeze(1) : Tensor();  // (B, 1, 1, n)
-    const auto dropout = ops::Dropout::draw(drop_rate(), v.device());
-    auto mixed = by_scores(synthetic(stream, blocks), v, exists, dropout);
+    const auto scores = synthetic(stream, blocks);
+    Tensor mixed;
     if (alpha_.defined()) {
-      const auto q = blocks.take_whole(w_q->forward(stream.rows), heads);
-      const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
+      // One softmax over both kinds of scores: the queries carry the weight of theirs.
       const auto share = alpha_.softmax(0);
-      mixed = share[0] * mixed + share[1] * by_comparison(q, k, v, exists, dropout);
+      const auto q = blocks.take_whole(w_q->forward(stream.rows), heads) * share[1];
+      const auto k = blocks.take_whole(w_k->forward(stream.rows), heads);
+      const Seen all{k.unsqueeze(2), v.unsqueeze(2), exists.defined() ? exists.unsqueeze(2) : exists};
+      mixed = transient_map_attention(q.unsqueeze(2), {all}, {scores.unsqueeze(2), share[0]}, drop_rate()).squeeze(2);
+    } else {
+      mixed = by_scores(scores, v, exists, ops::Dropout::draw(drop_rate(), v.device()));
     }
     return w_o->forward(blocks.give_whole(mixed));
   }
@@ -229,16 +232,6 @@ class Synthesizer : public ZooAttention {
     const auto mask = exists.defined() ? exists.unsqueeze(2) : exists;
     return MapsOfScores::apply(scores.unsqueeze(2), v.unsqueeze(2), given(mask), given(dropout.rng), dropout.p)
         .squeeze(2);
-  }
-
-  /// Softmax attention that drops the same pairs.
-  static at::Tensor by_comparison(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const at::Tensor& exists, const ops::Dropout& dropout) {
-    if (dropout.p == 0) {
-      return attend_keys(q, k, v, exists, 0);
-    }
-    const Seen all{k.unsqueeze(2), v.unsqueeze(2), exists.defined() ? exists.unsqueeze(2) : exists};
-    return transient_map_attention(q.unsqueeze(2), {all}, dropout).squeeze(2);
   }
 
   torch::nn::Linear w_1_{nullptr};
@@ -259,9 +252,10 @@ Member synthesizer_member() {
       .about =
           "Y = softmax over j(S) V with scores that compare no tokens. dense: S_i = max(x_i W_1 + b_1, 0) W_2, a "
           "column for each position; factorised_dense: two such rows A_i, B_i with S_ij = A_i[j mod a] B_i[⌊j/a⌋]; "
-          "random: S = R, a learned matrix; factorised_random: S = R_1 R_2ᵀ of a rank; mixed: α_1 softmax(R) + α_2 "
-          "softmax(Q Kᵀ/√d_h), α = softmax of two learned numbers. A sequence of n tokens uses the first n rows and "
-          "columns. Long-Range Arena's effective setting adds R to the dot product's scores under one softmax.",
+          "random: S = R, a learned matrix; factorised_random: S = R_1 R_2ᵀ of a rank; mixed, which does "
+          "compare tokens: S = α_1 R + α_2 Q Kᵀ/√d_h, α = softmax of two learned numbers. A sequence of n tokens uses "
+          "the first n rows and columns. Long-Range Arena's effective setting adds R to the dot product's scores as "
+          "well, without α.",
       .options = {{"kind",
                    "random",
                    "where the scores come from",

@@ -76,28 +76,26 @@ Tensor synthesizer(const DenseLayer& layer, const Tensor& x) {
   std::vector<Tensor> y;
   for (int64_t h = 0; h < layer.heads; ++h) {
     const auto hidden = [&] { return head_columns(at::relu(layer.apply("w_1", x)), h, d_h); };
-    Tensor map;
+    Tensor scores;
     if (kind == "dense") {
-      map = at::softmax(hidden().matmul(layer.tensor("w_2")[h]).slice(1, 0, n), 1);
+      scores = hidden().matmul(layer.tensor("w_2")[h]).slice(1, 0, n);
     } else if (kind == "factorised_dense") {
       const Tensor a = hidden().matmul(layer.tensor("w_a")[h]), b = hidden().matmul(layer.tensor("w_b")[h]);
       std::vector<Tensor> columns;
       for (int64_t j = 0; j < n; ++j)
         columns.push_back(a.select(1, j % a.size(1)) * b.select(1, j / a.size(1)));
-      map = at::softmax(at::stack(columns, 1), 1);
+      scores = at::stack(columns, 1);
     } else if (kind == "factorised_random") {
-      const Tensor scores = layer.tensor("r_1")[h].matmul(layer.tensor("r_2")[h].t());
-      map = at::softmax(scores.slice(0, 0, n).slice(1, 0, n), 1);
+      scores = layer.tensor("r_1")[h].matmul(layer.tensor("r_2")[h].t()).slice(0, 0, n).slice(1, 0, n);
     } else {
-      map = at::softmax(layer.tensor("r")[h].slice(0, 0, n).slice(1, 0, n), 1);
+      scores = layer.tensor("r")[h].slice(0, 0, n).slice(1, 0, n);
     }
     if (kind == "mixed") {
       const Tensor q = head_columns(layer.apply("w_q", x), h, d_h), k = head_columns(layer.apply("w_k", x), h, d_h);
-      const Tensor dot = at::softmax(q.matmul(k.t()) / std::sqrt(static_cast<double>(d_h)), 1);
       const Tensor share = at::exp(layer.tensor("alpha")) / at::exp(layer.tensor("alpha")).sum();
-      map = share[0] * map + share[1] * dot;
+      scores = share[0] * scores + share[1] * q.matmul(k.t()) / std::sqrt(static_cast<double>(d_h));
     }
-    y.push_back(map.matmul(head_columns(v, h, d_h)));
+    y.push_back(at::softmax(scores, 1).matmul(head_columns(v, h, d_h)));
   }
   return layer.apply("w_o", at::cat(y, 1));
 }

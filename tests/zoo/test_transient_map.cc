@@ -49,10 +49,10 @@ struct TwoParts {
     torch::manual_seed(9);
     return transient_map_attention(q, {{own, values, mask}, {shared, more_values, {}}}, dropout);
   }
-  /// The map (B, H, blocks, size, all keys), every one of them written out.
-  at::Tensor map() const {
+  /// The map (B, H, blocks, size, all keys), every one of them written out; `added` to its scores.
+  at::Tensor map(const at::Tensor& added = at::zeros({}, at::kDouble)) const {
     const at::Tensor scores = q.matmul(own.transpose(3, 4)).masked_fill(mask.logical_not(), -INFINITY);
-    return at::softmax(at::cat({scores, q.matmul(shared.transpose(3, 4))}, 4) / 2, 4);
+    return at::softmax(at::cat({scores, q.matmul(shared.transpose(3, 4))}, 4) / 2 + added, 4);
   }
   /// What dropout left of the map: with a value for each key that has a one in the key's place.
   at::Tensor what_is_left() const {
@@ -82,6 +82,25 @@ TEST_P(TransientMap, EqualsTheMapWrittenOut) {
   const at::Tensor y = map.slice(4, 0, TwoParts::kOwn).matmul(parts.own_values) +
                        map.slice(4, TwoParts::kOwn).matmul(parts.shared_values);
   expect_same_function({{"y", parts.attend(0, parts.own_values, parts.shared_values)}}, {y}, parts.inputs());
+}
+
+TEST_P(TransientMap, AddsToTheScores) {
+  // Numbers for every query and key, shared by sequences and blocks, or by nobody.
+  const int64_t blocks = parts.q.size(2), size = parts.q.size(3), keys = TwoParts::kOwn + TwoParts::kShared;
+  const at::Tensor weight = Random(8).leaf({});
+  for (const auto& sizes :
+       {std::vector<int64_t>{1, 3, 1, size, keys}, std::vector<int64_t>{2, 3, blocks, size, keys}}) {
+    const at::Tensor scores = Random(7).leaf(sizes);
+    const at::Tensor map = parts.map(weight * scores);
+    const at::Tensor y = map.slice(4, 0, TwoParts::kOwn).matmul(parts.own_values) +
+                         map.slice(4, TwoParts::kOwn).matmul(parts.shared_values);
+    auto inputs = parts.inputs();
+    inputs.insert(inputs.end(), {{"scores", scores}, {"weight", weight}});
+    const at::Tensor attended = transient_map_attention(
+        parts.q, {{parts.own, parts.own_values, parts.mask}, {parts.shared, parts.shared_values, {}}}, {scores, weight},
+        0);
+    expect_same_function({{"y", attended}}, {y}, inputs);
+  }
 }
 
 TEST_P(TransientMap, DropsEntriesOfTheMapAndKnowsThemAgain) {
