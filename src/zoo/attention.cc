@@ -55,6 +55,9 @@ AttentionOutput ZooAttention::respond(const at::Tensor& x, const Stream& queries
                                       const at::Tensor& z) {
   if (w_o) {
     check_type(name_.c_str(), "x", x, w_o->weight);
+  } else {
+    TORCH_CHECK(at::isFloatingType(x.scalar_type()), "dba::", name_, ": x must be of a floating type, got ",
+                ops::describe(x));
   }
   if (queries.sequences.count() == 0) {  // every row is nobody's and cleared already
     return {queries.rows.view(x.sizes()), z, std::nullopt};

@@ -49,6 +49,15 @@ def test_padding_and_packing_change_nothing_and_every_parameter_learns(name):
         assert parameter.grad.any() or parameter_name.endswith("bias"), parameter_name
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors_are_sequences(name, layout):
+    layer, parts = made(name), [tokens(1, n, seed=n)[0] for n in (7, 1, 12)]
+    y = layer(torch.nested.nested_tensor(parts, layout=layout))[0]
+    for part, own in zip(parts, y.unbind(), strict=True):
+        close(own, layer(part)[0])
+
+
 @pytest.mark.parametrize("scale", [30.0, 300.0, 3000.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_outliers_leave_values_and_gradients_finite(name, scale):
@@ -183,6 +192,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ("d must be divisible by heads", lambda: dba.zoo.make("local", D, 3)),
         ("has no cross-attention", lambda: local(x, tokens(1, 3))),
         ("must be of the parameters' type", lambda: local(x.float())),
+        ("must be of the parameters' type, torch.float32, got torch.int64", lambda: made("fnet")(x.long())),
         ("need_weights must be False", lambda: local(x, need_weights=True)),
         ("is_causal must be False", lambda: local(x, is_causal=True)),
         ("key_padding_mask must have shape", lambda: local(x, key_padding_mask=torch.zeros(1, 2, dtype=torch.bool))),

@@ -219,6 +219,10 @@ INSTANTIATE_TEST_SUITE_P(Members, ZooSums,
                            return info.param.first + std::string(info.param.second.empty() ? "" : "_relu");
                          });
 
+TEST_P(ZooMember, RefusesTokensThatAreNoFractions) {
+  expect_refusal([&] { run(layer_of(member, {}), at::ones({1, 4, 8}, at::kLong)); }, {"x must be of", "got Long"});
+}
+
 TEST_P(ZooMember, TakesBatchesWithoutTokens) {
   const auto layer = layer_of(member, {});
   auto& attention = dynamic_cast<Attention&>(*layer);

@@ -45,6 +45,12 @@ class ZooAttention(ZooLayer):
     in_proj_bias = None
     _qkv_same_embed_dim = False
 
+    def _stand_in(self, query: Tensor) -> Tensor:
+        """For the weights that a member without parameters (FNet) lacks: it takes tokens of any floating type. Nested
+        tensors can make no new ones."""
+        dtype = query.dtype if query.is_floating_point() else torch.get_default_dtype()
+        return torch.empty(0, self.embed_dim, dtype=dtype, device=query.device)
+
     def forward(
         self,
         query: Tensor,
@@ -73,8 +79,7 @@ class ZooAttention(ZooLayer):
         refuse_what_has_no_meaning(function, attn_mask, is_causal, query if key is None else key, value)
         if need_weights:
             raise ValueError(f"dba.{function}: need_weights must be False, got True; there is no map to show")
-        # A member without parameters (FNet) takes tokens of any type.
-        weight = self.w_o.weight if hasattr(self, "w_o") else query.new_empty(0, self.embed_dim)
+        weight = self.w_o.weight if hasattr(self, "w_o") else self._stand_in(query)
         if key is None or key is query:
             if query_padding_mask is not None or key_cu_seqlens is not None:
                 raise ValueError(
