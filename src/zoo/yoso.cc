@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numbers>
 
+#include "nn/transient_map.h"
 #include "zoo/agreement.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
@@ -88,6 +89,7 @@ struct Bernoulli : torch::autograd::Function<Bernoulli> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
+    check_first_derivative("yoso");
     const auto saved = context->get_saved_variables();
     const auto &q = saved[0], &k = saved[1], &v = saved[2], &code_q = saved[3], &code_k = saved[4], &dy = gradients[0];
     const auto tau = context->saved_data["tau"].toInt();
@@ -257,8 +259,10 @@ Member yoso_member() {
       .about =
           "Weights are the chance that a random hash of τ bits sends the unit vectors q_i and k_j to the same bucket, "
           "(1 − arccos(q_i·k_j)/π)^τ; y_i = Σ_j w_ij v_j over its Euclidean norm. Kind sampled: m hashes, drawn once "
-          "from the seed, and a table of 2^τ sums of values for each, linear in n. Kind expectation: the chance "
-          "itself, of all pairs. In both the gradient of a weight is (τ/2) w_ij, the paper's bounded "
+          "from the seed, and a table of 2^τ sums of values for each, linear in n; where comparing all pairs of codes "
+          "is faster, that is done: forward up to 2^τ keys (m·d_h on a GPU), backward up to 16·m·d_h (32,768 with 32 "
+          "hashes and d_h = 64). Up to there time is quadratic; memory is linear throughout. Kind expectation: the "
+          "chance itself, of all pairs. In both the gradient of a weight is (τ/2) w_ij, the paper's bounded "
           "substitute. A padded token has a zero value, whatever its bucket.",
       .options = {{"kind", "sampled", "hashes or their expectation", 0, {"sampled", "expectation"}},
                   {"tau", "8", "bits τ of a hash, 16 at most", 1, {}},
@@ -269,7 +273,7 @@ Member yoso_member() {
   member.capabilities.deterministic = false;
   member.capabilities.cross_attention = true;
   member.capabilities.growth = Growth::linear;
-  member.capabilities.complexity = "n·hashes·tau; n² by expectation";
+  member.capabilities.complexity = "n·hashes·tau; n² by expectation, and trained with n ≤ 16·hashes·d_h";
   return member;
 }
 

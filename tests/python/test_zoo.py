@@ -158,9 +158,7 @@ def test_second_derivatives_are_right_or_refused(name):
     except RuntimeError as refusal:
         assert "double backward is not supported" in str(refusal) or "is not implemented" in str(refusal)
         return
-    # Estimates by hashes have a gradient of their own choice.
-    if name != "yoso":
-        assert torch.autograd.gradgradcheck(output, (x,), fast_mode=True)
+    assert torch.autograd.gradgradcheck(output, (x,), fast_mode=True)
 
 
 def test_a_member_serves_in_pytorchs_encoder_and_in_compiled_code():
