@@ -9,6 +9,28 @@ namespace {
 
 constexpr double kAdded = 1e-6;
 
+/// elu(x) + 1 as exp(min(x, 0)) + max(x, 0): the sum would cancel what is left of exp(x) for very negative x. Its
+/// derivative is exp(min(x, 0)) too, the smaller of the feature and 1.
+struct EluPlusOne : torch::autograd::Function<EluPlusOne> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    const auto feature = x.clamp_max(0).exp_().add_(x.clamp_min(0));
+    context->save_for_backward({feature});
+    return feature;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * context->get_saved_variables()[0].clamp_max(1)};
+  }
+};
+
+/// Transforms of functions (torch.func, dual numbers) refuse the above: for them by PyTorch's own operations, which
+/// take three times as long.
+at::Tensor feature(const at::Tensor& x) {
+  const bool transformed = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+                           x._fw_grad(/*level=*/0).defined();
+  return transformed ? x.clamp_max(0).exp() + x.relu() : EluPlusOne::apply(x);
+}
+
 class LinearTransformer : public ZooAttention {
  public:
   LinearTransformer(const DBAttentionOptions& options_, const OptionValues& values_)
@@ -23,8 +45,8 @@ class LinearTransformer : public ZooAttention {
     const auto heads = options.heads();
     const auto q = w_q->forward(queries.rows), k = w_k->forward(memory.rows);
     Summing summing(q.scalar_type());
-    const auto f_q = asking.take_padded(torch::elu(summing.wide(q)) + 1);
-    const auto f_k = asked.take_padded(torch::elu(summing.wide(k)) + 1);
+    const auto f_q = asking.take_padded(feature(summing.wide(q)));
+    const auto f_k = asked.take_padded(feature(summing.wide(k)));
     const auto total = dot_by_heads(f_q, f_k.sum(1, /*keepdim=*/true), heads) + kAdded;
     const auto shares = (f_q.unflatten(2, {heads, -1}) / total.unsqueeze(3)).flatten(2);
     const auto mixed = attend_by_sums(shares, f_k, asked.take_padded(memory.rows), heads, w_v, w_o);

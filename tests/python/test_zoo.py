@@ -58,6 +58,23 @@ def test_nested_tensors_are_sequences(name, layout):
         close(own, layer(part)[0])
 
 
+def test_features_of_the_linear_transformer_stay_exact_far_below_zero():
+    """elu(x) + 1 has lost exp(x) in single precision where x = −17, and all that such keys tell."""
+    layer = made("linear")
+    x = 30 * tokens(2, LONGEST, seed=3)
+    y = layer(x)[0]
+    assert (layer.float()(x.float())[0] - y).norm() < 1e-4 * y.norm()
+
+
+def test_the_linear_transformer_takes_transforms_of_functions():
+    layer, x, step = made("linear"), tokens(2, 9), tokens(2, 9, seed=4)
+    plain = x.clone().requires_grad_()
+    layer(plain)[0].square().sum().backward()
+    close(torch.func.grad(lambda t: layer(t)[0].square().sum())(x), plain.grad)
+    for slope in (torch.func.jvp, torch.autograd.functional.jvp):
+        close(slope(lambda t: layer(t)[0].square().sum(), (x,), (step,))[1], (plain.grad * step).sum())
+
+
 @pytest.mark.parametrize("scale", [30.0, 300.0, 3000.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_outliers_leave_values_and_gradients_finite(name, scale):
