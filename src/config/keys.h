@@ -81,10 +81,10 @@ std::span<const Section> sections();
 const Key* find_key(std::string_view name);
 const Section* find_section(std::string_view name);
 
-/// The one of `known`, which is not empty, that is the least number of edits away.
+/// The one of `known`, which is not empty, that is the least number of edits away, whatever the letters' case.
 std::string nearest_of(std::string_view name, std::span<const std::string> known);
 
-/// The known key or section whose name is the least number of edits away.
+/// The known key or section whose name is the least number of edits away, whatever the letters' case.
 std::string nearest_name(std::string_view name);
 
 }  // namespace dba::config

@@ -7,14 +7,18 @@
 namespace dba::config {
 namespace {
 
-// Levenshtein's: insertions, deletions and replacements that turn a into b.
+char lower(char letter) {
+  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
+
+// Levenshtein's: insertions, deletions and replacements that turn a into b; a letter's case is none.
 std::size_t edits(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
     std::size_t diagonal = std::exchange(row[0], i + 1);
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      const std::size_t replaced = diagonal + (lower(a[i]) == lower(b[j]) ? 0 : 1);
       diagonal = row[j + 1];
       row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
     }
@@ -55,7 +59,8 @@ std::string nearest_of(std::string_view name, std::span<const std::string> known
   name = name.substr(0, kLongest);
   // Who wrote the beginning of a name and no more made one mistake.
   const auto mistakes = [&](const std::string& one) {
-    return !name.empty() && one.starts_with(name) ? std::size_t{1} : edits(name, one);
+    const bool begun = !name.empty() && name.size() < one.size() && edits(name, one.substr(0, name.size())) == 0;
+    return begun ? std::size_t{1} : edits(name, one);
   };
   return *std::ranges::min_element(known, {}, mistakes);
 }

@@ -76,6 +76,8 @@ TEST(Zoo, EveryMemberHasACaseWithAFormula) {
 
 TEST(Zoo, RefusesWhatItDoesNotKnow) {
   expect_refusal([] { zoo::make("longfromer", small()); }, {"\"longfromer\"", "nearest", "\"longformer\"", "softmax"});
+  for (const char* upper : {"LOCAL", "LOC"})  // a letter's case is no mistake
+    expect_refusal([&] { zoo::make(upper, small()); }, {upper, "nearest known one is \"local\""});
   expect_refusal([] { make_attention("linfomer", small()); }, {"\"linfomer\"", "nearest", "\"linformer\""});
   expect_refusal([] { zoo::make("local", small(), {{"blok", "4"}}); }, {"local", "\"blok\"", "nearest", "\"block\""});
   expect_refusal([] { zoo::make("linear", small(), {{"block", "4"}}); }, {"linear", "no options", "\"block\""});
