@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bytes/count.h"
+#include "cli/number_checks.h"
 #include "dba/data/listops.h"
 #include "dba/data/pathfinder.h"
 #include "dba/run/progress.h"
@@ -88,8 +89,8 @@ void add_pathfinder(CLI::App& command) {
   auto arguments = std::make_shared<PathfinderArguments>();
   auto& options = arguments->options;
   pathfinder->add_option("--out", arguments->out, "file of the records, or folder")->required();
-  pathfinder->add_option("--count", options.count, "pictures")->capture_default_str();
-  pathfinder->add_option("--seed", options.seed, "seed")->capture_default_str();
+  pathfinder->add_option("--count", options.count, "pictures")->check(kNotNegative)->capture_default_str();
+  pathfinder->add_option("--seed", options.seed, "seed")->check(kNotNegative)->capture_default_str();
   pathfinder->add_option("--difficulty", arguments->difficulty, "contours of 14, 9 or 6 dashes")
       ->check(CLI::IsMember({"hard", "intermediate", "easy"}))
       ->capture_default_str();
@@ -97,7 +98,9 @@ void add_pathfinder(CLI::App& command) {
       ->check(CLI::IsMember({"records", "folders"}))
       ->capture_default_str();
   pathfinder->add_option("--sheet", arguments->sheet, "a PNG file that shows the first 96; a white frame is label 1");
-  pathfinder->add_option("--threads", options.threads, "0: one per processor")->capture_default_str();
+  pathfinder->add_option("--threads", options.threads, "0: one per processor")
+      ->check(kNotNegative)
+      ->capture_default_str();
   pathfinder->add_flag("--quiet", arguments->quiet, "say nothing");
   pathfinder->callback([arguments] { generate(*arguments); });
 }
@@ -118,15 +121,17 @@ void add_generate(CLI::App& app) {
   auto arguments = std::make_shared<ListOpsArguments>();
   auto& options = arguments->options;
   listops->add_option("--out", arguments->folder, "folder for the three files")->required();
-  listops->add_option("--seed", options.seed, "seed")->capture_default_str();
-  listops->add_option("--train", options.train, "expressions to train on")->capture_default_str();
-  listops->add_option("--validation", options.validation, "expressions to choose the model on")->capture_default_str();
-  listops->add_option("--test", options.test, "expressions to test on")->capture_default_str();
+  listops->add_option("--seed", options.seed, "seed")->check(kNotNegative)->capture_default_str();
+  listops->add_option("--train", options.train, "expressions to train on")->check(kNotNegative)->capture_default_str();
+  listops->add_option("--validation", options.validation, "expressions to choose the model on")
+      ->check(kNotNegative)
+      ->capture_default_str();
+  listops->add_option("--test", options.test, "expressions to test on")->check(kNotNegative)->capture_default_str();
   listops->add_option("--min-length", options.min_length, "expressions are longer than this")->capture_default_str();
   listops->add_option("--max-length", options.max_length, "expressions are shorter than this")->capture_default_str();
   listops->add_option("--max-depth", options.max_depth, "greatest depth")->capture_default_str();
   listops->add_option("--max-args", options.max_args, "most arguments of an operator")->capture_default_str();
-  listops->add_option("--threads", options.threads, "0: one per processor")->capture_default_str();
+  listops->add_option("--threads", options.threads, "0: one per processor")->check(kNotNegative)->capture_default_str();
   listops->add_flag("--quiet", arguments->quiet, "say nothing");
   listops->callback([arguments] { generate(*arguments); });
 }

@@ -107,6 +107,15 @@ void check_overrides(const std::vector<reproduce::Run>& runs, const reproduce::P
   }
 }
 
+/// A path without ./ before it and / behind it.
+std::string_view bare(std::string_view path) {
+  while (path.starts_with("./"))
+    path.remove_prefix(2);
+  while (path.ends_with('/'))
+    path.remove_suffix(1);
+  return path;
+}
+
 void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments arguments) {
   auto& options = arguments.options;
   const reproduce::Places places{
@@ -134,9 +143,13 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   if (!run::is_there(places.configs))
     throw CLI::ValidationError("--configs", "there is no folder " + places.configs.string() +
                                                 "; start in the root of the sources, or name the folder");
-  if (!options.overrides.empty() && arguments.updates == 0 && arguments.results == "results/" + experiment.name)
-    throw CLI::ValidationError("--set", "changes the recipe, and " + arguments.results +
-                                            " is for the recipe as it is; name other --runs and --results");
+  // A run of another recipe would be taken for one of this, from either folder.
+  for (const auto& [folder, own] : {std::pair(arguments.results, "results/" + experiment.name),
+                                    std::pair(arguments.runs, "runs/" + experiment.name)}) {
+    if (!options.overrides.empty() && arguments.updates == 0 && bare(folder) == own)
+      throw CLI::ValidationError("--set", "changes the recipe, and " + folder +
+                                              " is for the recipe as it is; name other --runs and --results");
+  }
   if (!options.overrides.empty())
     check_overrides(runs, places, options.overrides);
   options.threads = arguments.threads >= 0 ? arguments.threads : options.jobs > 1 ? 1 : 0;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <list>
 #include <optional>
@@ -47,6 +48,17 @@ struct Running {
     return *runs[std::min(done, runs.size() - 1)];
   }
 };
+
+/// ": …" with the last line of a log, where the reason of a failure stands, and the log's name.
+std::string last_words(const std::filesystem::path& log) {
+  std::ifstream file(log);
+  std::string line, last;
+  while (std::getline(file, line)) {
+    if (!line.empty())
+      last = line;
+  }
+  return (last.empty() ? "" : ": " + last) + "; what it said is in " + log.string();
+}
 
 bool differ_in_seed_alone(const Run& one, const Run& other) {
   return one.task == other.task && one.method == other.method && one.variant == other.variant;
@@ -190,7 +202,7 @@ class Runner {
                               (killed ? ", killed, as a system does when memory runs out (--set batch.size=… takes "
                                         "less)"
                                       : "") +
-                              "; what it said is in " + places_.log(*ended.runs.front()).string());
+                              last_words(places_.log(*ended.runs.front())));
       waiting_.insert(waiting_.begin(), rest.begin() + 1, rest.end());
     }
   }
