@@ -2,14 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "bytes/count.h"
+#include "cli/exit_status.h"
 #include "cli/number_checks.h"
 #include "dba/data/listops.h"
 #include "dba/data/pathfinder.h"
 #include "dba/run/progress.h"
+#include "dba/run/signals.h"
 
 namespace dba::cli {
 namespace {
@@ -29,15 +34,43 @@ struct PathfinderArguments {
   bool quiet = false;
 };
 
+/// Shows how far a generator is. Where a signal asks to stop it ends it, so that no half-written file stays.
+class Watch {
+ public:
+  /// left: what is said of what stays after a stop.
+  Watch(std::size_t total, bool quiet, std::string left)
+      : progress_(0, static_cast<std::int64_t>(total), look(quiet)), left_(std::move(left)) {}
+
+  void operator()(std::size_t done, std::size_t) {
+    progress_.update(static_cast<std::int64_t>(done));
+    if (const int signal = run::StopSignals::received(); signal != 0) {
+      progress_.finish();
+      std::cerr << "dba generate: stopped by a signal; " << left_ << "\n";
+      throw ExitStatus{run::StopSignals::exit_code(signal)};
+    }
+  }
+  void finish() {
+    progress_.finish();
+  }
+
+ private:
+  static run::Progress::Options look(bool quiet) {
+    run::Progress::Options options;
+    options.quiet = quiet;
+    return options;
+  }
+  const run::StopSignals signals_;
+  run::Progress progress_;
+  const std::string left_;
+};
+
 void generate(const ListOpsArguments& arguments) {
   std::filesystem::create_directories(arguments.folder);
   const auto& options = arguments.options;
-  run::Progress::Options look;
-  look.quiet = arguments.quiet;
-  run::Progress progress(0, static_cast<std::int64_t>(options.train + options.validation + options.test), look);
-  data::generate_listops(arguments.folder, options,
-                         [&](std::size_t done, std::size_t) { progress.update(static_cast<std::int64_t>(done)); });
-  progress.finish();
+  Watch watch(options.train + options.validation + options.test, arguments.quiet,
+              "files that were not whole yet are not in " + arguments.folder.string());
+  data::generate_listops(arguments.folder, options, std::ref(watch));
+  watch.finish();
   if (!arguments.quiet) {
     std::cout << "wrote basic_train.tsv, basic_val.tsv and basic_test.tsv into " << arguments.folder.string() << "\n";
   }
@@ -57,16 +90,15 @@ void generate(const PathfinderArguments& arguments) {
   if (!arguments.sheet.empty()) {
     data::write_pathfinder_sheet(arguments.sheet, options);
   }
-  run::Progress::Options look;
-  look.quiet = arguments.quiet;
-  run::Progress progress(0, static_cast<std::int64_t>(options.count), look);
-  const auto count = [&](std::size_t done, std::size_t) { progress.update(static_cast<std::int64_t>(done)); };
+  Watch watch(options.count, arguments.quiet,
+              records ? "there is no " + where.string()
+                      : where.string() + " holds a part of the pictures; remove it before you draw them again");
   if (records) {
-    data::write_pathfinder_records(where, options, count);
+    data::write_pathfinder_records(where, options, std::ref(watch));
   } else {
-    data::write_pathfinder_folder(where, options, count);
+    data::write_pathfinder_folder(where, options, std::ref(watch));
   }
-  progress.finish();
+  watch.finish();
   if (!arguments.quiet) {
     const auto name = where.string();
     std::cout << "wrote " << bytes::counted(options.count, "picture") << " to " << name << "; train on " << name

@@ -146,7 +146,7 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   // A run of another recipe would be taken for one of this, from either folder.
   for (const auto& [folder, own] : {std::pair(arguments.results, "results/" + experiment.name),
                                     std::pair(arguments.runs, "runs/" + experiment.name)}) {
-    if (!options.overrides.empty() && arguments.updates == 0 && bare(folder) == own)
+    if (!options.overrides.empty() && bare(folder) == own)
       throw CLI::ValidationError("--set", "changes the recipe, and " + folder +
                                               " is for the recipe as it is; name other --runs and --results");
   }

@@ -43,11 +43,16 @@ std::vector<Run> select_runs(const Experiment& experiment, const Selection& sele
   if (selection.methods.empty())
     std::erase_if(methods, &Method::on_request);
   const auto variants = choose(experiment.variants, selection.variants, std::identity(), "variant", experiment.name);
+  std::vector<std::int64_t> seeds;  // each once
+  for (const std::int64_t seed : selection.seeds.empty() ? experiment.seeds : selection.seeds) {
+    if (std::ranges::find(seeds, seed) == seeds.end())
+      seeds.push_back(seed);
+  }
   std::vector<Run> runs;
   for (const Task& task : tasks)
     for (const Method& method : methods)
       for (const std::string& variant : variants)
-        for (const std::int64_t seed : selection.seeds.empty() ? experiment.seeds : selection.seeds)
+        for (const std::int64_t seed : seeds)
           if (auto run = experiment.run(task, method, variant, seed))
             runs.push_back(std::move(*run));
   return runs;

@@ -164,3 +164,13 @@ def test_missing_data_and_unknown_names_are_told(whole, tmp_path):
                               ("model.layrs=1", "model.layers")):
         refused = reproduce(tmp_path, "--tasks", "image", "--methods", "performer", "--set", assignment, check=False)
         assert refused.returncode == 2 and words in refused.stderr and "no data" not in refused.stderr, refused.stderr
+
+
+def test_another_recipe_wants_folders_of_its_own(tmp_path):
+    words = [DBA, "reproduce", "lra", "--configs", ROOT / "configs" / "lra", "--set", "optimiser.lr=0.1"]
+    for more in ([], ["--results", "other"], ["--runs", "other", "--results", "./results/lra/"], ["--updates", "6"]):
+        refused = subprocess.run([*words, *more], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 2 and "name other --runs and --results" in refused.stderr
+    listed = subprocess.run([*words[:-2], "--list", "--tasks", "image", "--methods", "dba", "--seeds", "2", "1", "2"],
+                            cwd=tmp_path, capture_output=True, text=True, timeout=60).stdout
+    assert [line.split()[0] for line in listed.splitlines()] == ["image-dba-seed2", "image-dba-seed1"]

@@ -259,3 +259,17 @@ def test_help_usage_and_data_check(listops, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     assert dba("data", "check", empty, check=False).returncode == 1
+
+
+@pytest.mark.parametrize("words", [["pathfinder", "--count", "100000000"], ["listops", "--train", "100000000"]],
+                         ids=lambda words: words[0])
+def test_a_stopped_generator_leaves_no_half_file(words, tmp_path):
+    process = subprocess.Popen([DBA, "generate", *words, "--out", tmp_path / "made", "--threads", "1", "--quiet"],
+                               stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob("*.tmp")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "dba generate: stopped by a signal" in said
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
