@@ -27,6 +27,7 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
   using S = Shared<kDepth>;
   extern __shared__ float4 shared_memory[];
   __shared__ uint64_t barriers[kTeams][2];
+  __shared__ uint64_t weights_there;
   S& shared = *reinterpret_cast<S*>(shared_memory);
   const Lane lane;
   const int team = static_cast<int>(threadIdx.x) / kTeamThreads;
@@ -42,6 +43,7 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
       barrier_init(of_team, 1);
       barrier_init(of_team + 1, 1);
     }
+    barrier_init(&weights_there, kThreads);
     barriers_ready();
   }
   __syncthreads();
@@ -68,10 +70,10 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
   }
   commit_copies();
   fetch_weights<T, kDepth>(given, head, shared);
-  // For all threads; a team without a sequence comes to it from another line, which __syncthreads does not allow.
-  const auto await_weights = [] {
+  // A team without a sequence arrives and waits for nothing.
+  const auto hand_in_weights = [&] {
     await_copies<0>();
-    named_barrier(1 + kTeams, kThreads);
+    barrier_arrive(&weights_there);
   };
   const auto meet_team = [&] { named_barrier(1 + team, kTeamThreads); };
   cluster_wait();
@@ -108,7 +110,8 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
           value;
     }
     if (sequence == first) {
-      await_weights();
+      hand_in_weights();
+      barrier_wait(&weights_there, 0);
     }
     barrier_wait<WritesOf::cluster>(compressed_there, parity);
     if (sequence + step < given.batch) {
@@ -131,7 +134,7 @@ __global__ void __cluster_dims__(kDepth / kHeadWidth, 1, 1) __launch_bounds__(kT
     parity ^= 1u;
   }
   if (first >= given.batch) {
-    await_weights();
+    hand_in_weights();
   }
   cluster_arrive_with_nothing();
   cluster_wait();

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "ops/cuda/hopper_places.cuh"
 #include "ops/cuda/kernel_row.cuh"
 
 namespace dba::ops::cuda::hopper {
@@ -10,30 +11,6 @@ namespace {
 constexpr int kWarps = 8;
 /// Thread blocks that fill any GPU several times: most of them find their sequence in one range and end.
 constexpr int kFullGrid = 4096;
-
-/// The places that hold the parts of one sequence for one block of slots, in order.
-struct Places {
-  int first;  // place of the first part
-  int count;  // 0: nothing to merge
-
-  __device__ int operator[](int part) const {
-    // The first part begins its sequence; the others are the beginnings of their ranges.
-    return part == 0 ? first : first + 2 * part - 1;
-  }
-};
-
-__device__ inline Places places_of(const SlotDivision& division, int block, int begin, int end) {
-  const int length = division.range_rows(block);
-  const int first_range = begin / length;
-  if (end <= begin || cut((first_range + 1) * length, begin) >= end) {
-    return {0, 0};
-  }
-  int last_range = (end - 1) / length;
-  while (cut(last_range * length, begin) >= end) {
-    --last_range;
-  }
-  return {division.first_place(block) + 2 * first_range + 1, last_range - first_range + 1};
-}
 
 /// A thread block (x: sequence, y: share of its rows). kWarpsPerRow warps share a row's parts: many parts, few rows; or
 /// a warp has a row for itself. The sums of kAhead parts are on their way at a time, for as many registers.
@@ -59,7 +36,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries
     const int slot = min(first + warp / kWarpsPerRow, m.rows.rows - 1);
     const bool exists = first + warp / kWarpsPerRow < m.rows.rows;
     const int64_t row = static_cast<int64_t>(sequence) * m.rows.rows + slot;
-    const Places places = exists ? places_of(m.division, slot / kBlockSlots, begin, end) : Places{0, 0};
+    const Places places = exists ? places_of(m.division, 1, slot / kBlockSlots, begin, end) : Places{};
     const bool linear = slot >= m.rows.softmax;
     const auto row_of = [&](int part) { return static_cast<int64_t>(places[part]) * kBlockSlots + slot % kBlockSlots; };
 

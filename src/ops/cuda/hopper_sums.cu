@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/hopper_merge.cuh"
+#include "ops/cuda/hopper_places.cuh"
 #include "ops/cuda/kernel_row.cuh"
 
 namespace dba::ops::cuda::hopper {
@@ -47,33 +48,6 @@ __device__ inline float4 sum_parts(int first, int step, int count, At at) {
   return sum;
 }
 
-/// The places that hold the parts of one sequence for one block of slots, in order.
-struct Places {
-  int first;   // place of the first part
-  int pieces;  // parts of each range
-  int count;   // 0: nothing to sum
-
-  __device__ int operator[](int part) const {
-    // The parts of the first range begin their sequence; the others are the beginnings of their ranges.
-    return first + 2 * part - (part < pieces ? 0 : 1);
-  }
-};
-
-__device__ inline Places places_of(const MergeSums& m, int block, int begin, int end) {
-  const int length = m.division.range_rows(block);
-  const int first_range = begin / length;
-  int last_range = (end - 1) / length;
-  while (last_range > first_range && cut(last_range * length, begin) >= end) {
-    --last_range;
-  }
-  if (last_range <= first_range) {  // or an empty sequence
-    return {0, 0, 0};
-  }
-  const int pieces = m.two_each && m.division.is_single(block) ? 2 : 1;
-  return {m.division.first_place(block) + 2 * pieces * first_range + 1, pieces,
-          pieces * (last_range - first_range + 1)};
-}
-
 /// A thread block (x: sequence, y: share of its rows, z: 128 of their columns). `sharers` warps, 1 to 8, share a row's
 /// parts: many where there are many parts and few rows.
 __global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums m, int sharers) {
@@ -91,7 +65,9 @@ __global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums
   for (int first = rows_at_once * static_cast<int>(blockIdx.y); first < m.slots; first += step) {
     const int slot = first + warp / sharers;
     const bool exists = slot < m.slots && column < m.width;
-    const Places places = exists ? places_of(m, slot / kBlockSlots, begin, end) : Places{0, 0, 0};
+    const int block = slot / kBlockSlots;
+    const int pieces = m.two_each && m.division.is_single(block) ? 2 : 1;
+    const Places places = exists ? places_of(m.division, pieces, block, begin, end) : Places{};
     const float* parts = m.parts + slot % kBlockSlots * m.width + column;
     float4 sum = sum_parts(member, sharers, places.count, [&](int part) {
       return parts + static_cast<int64_t>(places[part]) * kBlockSlots * m.width;
