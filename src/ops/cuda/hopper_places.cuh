@@ -26,8 +26,7 @@ __device__ inline Places places_of(const SlotDivision& division, int pieces, int
   if (last_range <= first_range) {  // or an empty sequence
     return {0, pieces, 0};
   }
-  return {division.first_place(block) + 2 * pieces * first_range + 1, pieces,
-          pieces * (last_range - first_range + 1)};
+  return {division.first_place(block) + 2 * pieces * first_range + 1, pieces, pieces * (last_range - first_range + 1)};
 }
 
 }  // namespace dba::ops::cuda::hopper
