@@ -46,6 +46,8 @@ class AanReader : public Reader {
         fields[count] = line.substr(0, tab);
       line.remove_prefix(more ? tab + 1 : 0);
     }
+    if (count < kColumns && !lines_.ended_in_feed())
+      fail("has " + bytes::counted(count, "column") + " of 5 and no line end: the file is cut short; fetch it again");
     if (count != kColumns) {
       fail("has " + bytes::counted(count, "column") +
            ", expected 5, separated by tabs: label, first and second id, first and second text; a tab or a line end "

@@ -63,6 +63,7 @@ bool LineReader::next(std::string_view& line) {
   }
   line = {buffer_.data() + begin_, length};
   begin_ += length + (has_end ? 1 : 0);
+  ended_in_feed_ = has_end;
   if (number_ == 1 && (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))) {
     ended_ = true;
     begin_ = end_ = 0;

@@ -26,6 +26,11 @@ class LineReader {
     return number_;
   }
 
+  /// Whether the last line had its line feed; only the end of the file may lack it.
+  bool ended_in_feed() const {
+    return ended_in_feed_;
+  }
+
  private:
   bool fill();
 
@@ -36,6 +41,7 @@ class LineReader {
   std::size_t begin_ = 0;  // of what has not been handed out
   std::size_t end_ = 0;
   bool ended_ = false;
+  bool ended_in_feed_ = false;
   std::size_t number_ = 0;
 };
 

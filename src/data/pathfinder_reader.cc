@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dba/bytes/errors.h"
+#include "dba/data/pathfinder.h"
 #include "folder_listing.h"
 #include "line_reader.h"
 #include "png.h"
@@ -58,7 +59,8 @@ class PathfinderReader : public Reader {
     for (std::uint32_t i = 0; i < metadata_.size(); ++i)
       list_samples(i, options.longest_record);
     if (samples_.empty())
-      throw bytes::FormatError((folder / "metadata").string() + ": no file N.npy names an image");
+      throw bytes::FormatError((folder / "metadata").string() +
+                               ": no file N.npy names an image; unpack the archive again, or generate the set anew");
   }
 
   std::optional<std::size_t> total() const override {
@@ -79,6 +81,10 @@ class PathfinderReader : public Reader {
     const Picture picture = read_png(file_, place() + ": " + path.string());
     if (picture.channels != 1)
       fail(path.string() + " has " + std::to_string(picture.channels) + " channels, expected grey; convert it");
+    if (picture.width < kPathfinderSide || picture.height < kPathfinderSide) {
+      fail(path.string() + " is " + std::to_string(picture.width) + " × " + std::to_string(picture.height) +
+           " pixels, expected 32 × 32 at least; fetch the archive again, or make the set with dba generate pathfinder");
+    }
     if (width_ == 0) {
       width_ = picture.width;
       height_ = picture.height;

@@ -76,7 +76,11 @@ class TableReader : public Reader {
     const std::string& first = header_.front();
     std::string remedy = "rename the one that holds the " + what + ", or name it (data." + what + "_column, or --" +
                          what + " of dba data check)";
-    if (header_.size() == 1 && first.find(';') != first.npos)
+    std::string stripped;
+    strip_listops(first, stripped);
+    if (stripped.starts_with('[') && listops_fault(stripped).empty())
+      remedy = "this is ListOps without its header: put the line Source, tab, Target in front of it";
+    else if (header_.size() == 1 && first.find(';') != first.npos)
       remedy = "separate the fields by commas, not by semicolons";
     else if (header_.size() == 1 && first.find('\t') != first.npos)
       remedy = "fields separated by tabs are of the format tsv";
@@ -109,6 +113,12 @@ class ListOpsReader : public TableReader {
       return false;
     strip_listops(example.text, stripped_);
     example.text.swap(stripped_);
+    constexpr const char* kRemedy = "; the file is damaged: fetch it again, or make it with dba generate listops";
+    if (const std::string fault = listops_fault(example.text); !fault.empty())
+      fail("is no expression of digits, [MIN, [MAX, [MED, [SM and ]: " + fault + kRemedy);
+    const std::string label = example.label.value_or("");
+    if (!label.empty() && (label.size() > 1 || label[0] < '0' || label[0] > '9'))
+      fail("the label is " + bytes::in_quotes(label) + ", expected 0 to 9" + kRemedy);
     return true;
   }
 

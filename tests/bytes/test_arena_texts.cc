@@ -114,6 +114,9 @@ TEST(Aan, PairsHaveFiveColumns) {
                                                HasSubstr("must become a space"))));
   EXPECT_TRUE(reader->next(example));
   EXPECT_EQ(example.label, "0");
+  EXPECT_THAT(
+      [] { read_all("aan", "1.0\ta\tb\tc\td\n0.0\ta\tb"); },
+      ThrowsMessage<FormatError>(HasSubstr("file:2: has 3 columns of 5 and no line end: the file is cut short")));
   for (const std::string wrong : {"2.0", "0.5", "yes", "10", ""})
     EXPECT_THROW(read_all("aan", wrong + "\ta\tb\tc\td\n"), FormatError) << wrong;
 }

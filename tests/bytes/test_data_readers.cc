@@ -263,6 +263,22 @@ TEST(ListOps, ParenthesesAreDroppedAndTheBracketStandsAlone) {
                  "no column \"Source\"; the columns are \"text\", \"label\"; the format has \"Source\" and \"Target\"");
 }
 
+TEST(ListOps, WhatIsNoExpressionAndNoDigitIsToldWithItsLine) {
+  const auto refused = [](const std::string& row, const std::string& reason) {
+    expect_refused("listops", "Source\tTarget\n[MAX 1 2 ]\t2\n" + row + "\n", "file:3: " + reason);
+  };
+  refused("[MAX 1 2 ]\t12", "the label is \"12\", expected 0 to 9; the file is damaged: fetch it again, or make it");
+  refused("[MAX 1 2 ]\tx", "the label is \"x\"");
+  const std::string no_expression = "is no expression of digits, [MIN, [MAX, [MED, [SM and ]: ";
+  refused("[AVG 1 2 ]\t1", no_expression + "unknown symbol \"[AVG\"; the file is damaged");
+  refused("( ( [MAX 1 ) 2 )\t1", no_expression + "an operator is not closed");
+  refused("[MAX 1 2 ] ]\t1", no_expression + "something follows the expression: \"]\"");
+  refused("[MAX [MIN ] 2 ]\t1", no_expression + "an operator without arguments");
+  refused("\t1", no_expression + "it is empty");
+  expect_refused("tsv", "( ( ( [MAX 2 ) 9 ) ] )\t9\n( ( ( [MIN 2 ) 9 ) ] )\t2\n",
+                 "this is ListOps without its header: put the line Source, tab, Target in front of it");
+}
+
 TEST(Formats, AreToldByExtensionAndHeader) {
   const ScratchFolder folder;
   const auto write = [&folder](const std::string& name, const std::string& text) {

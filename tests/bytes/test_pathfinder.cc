@@ -169,6 +169,9 @@ TEST_F(PathfinderFolder, WhatIsWrongIsNamedByFileAndLine) {
   const auto large = write_png({64, 64, 1, std::vector<std::uint8_t>(64 * 64)});
   write(first, {large.begin(), large.end()});
   expect("is 64 × 64 pixels, the images before it 32 × 32");
+  const auto small = write_png({16, 32, 1, std::vector<std::uint8_t>(16 * 32)});
+  write(first, {small.begin(), small.end()});
+  expect("sample_1.png is 16 × 32 pixels, expected 32 × 32 at least");
   std::filesystem::remove(first);
   expect("sample_1.png, which is missing; unpack the archive again");
   write(folder_ / "metadata/1.npy", "imgs/1 sample_0.png 0 1\nimgs/1 sample_1.png 1\n");

@@ -41,6 +41,9 @@ void generate_listops(const std::filesystem::path& folder, const ListOpsOptions&
 /// bytes::FormatError for text that is no expression.
 int evaluate_listops(std::string_view source);
 
+/// Why a text without parentheses, as strip_listops leaves it, is no expression; empty: it is one.
+std::string listops_fault(std::string_view stripped);
+
 /// The expression without parentheses, "]" and every other token one space apart.
 void strip_listops(std::string_view source, std::string& stripped);
 
