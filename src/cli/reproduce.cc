@@ -116,6 +116,14 @@ std::string_view bare(std::string_view path) {
   return path;
 }
 
+/// The path of the table, for people; doubts about it go to standard error.
+std::string written_page(const reproduce::Experiment& experiment, const reproduce::Places& places) {
+  const auto page = write_page(experiment, places);
+  for (const auto& doubt : page.doubts)
+    std::cerr << "warning: " << doubt << "\n";
+  return page.file.string();
+}
+
 void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments arguments) {
   auto& options = arguments.options;
   const reproduce::Places places{
@@ -137,7 +145,7 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
     return;
   }
   if (arguments.table) {
-    std::cout << write_page(experiment, places).string() << "\n";
+    std::cout << written_page(experiment, places) << "\n";
     return;
   }
   if (!run::is_there(places.configs))
@@ -157,7 +165,7 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   options.bfloat16 = options.device != "cpu" && !ask_cuda_driver().devices.empty();
   options.seconds = 60 * arguments.minutes;
   const auto outcome = make_missing(experiment, runs, places, options);
-  const auto page = write_page(experiment, places);
+  const auto page = written_page(experiment, places);
   for (const auto& failure : outcome.failures)
     std::cerr << "failed: " << failure << "\n";
   if (outcome.signal != 0) {
@@ -167,7 +175,7 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   std::cout << outcome.finished << " of " << bytes::counted(runs.size(), "run") << " finished";
   if (outcome.without_data > 0)
     std::cout << ", " << outcome.without_data << " without data";
-  std::cout << "; the table is " << page.string() << "\n";
+  std::cout << "; the table is " << page << "\n";
   if (outcome.unfinished > 0 && outcome.failures.empty()) {
     std::cout << "the time is over; the same command goes on with " << bytes::counted(outcome.unfinished, "run")
               << "\n";

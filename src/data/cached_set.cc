@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +24,7 @@ struct CachedSet::Contents {
   Encoding encoding;
   SetStatistics statistics;
   ChannelStatistics channels;
+  std::uint64_t digest = 0;
   std::vector<std::int64_t> tokens;  // of each example, where symbols are left out
 };
 
@@ -65,12 +68,31 @@ Parts parts_of(std::span<const std::byte> bytes, const CacheHeader& header, cons
   return parts;
 }
 
-std::uint64_t checksum_of(std::span<const std::byte> bytes, CacheHeader header) {
+struct Checksums {
+  std::uint64_t file = 0;
+  Checksum examples;  // elements and index, which lie in front: on the way to that of the file
+};
+
+Checksums checksums_of(std::span<const std::byte> bytes, CacheHeader header, const Parts& parts) {
   header.checksum = 0;
-  Checksum checksum;
-  checksum.add(bytes.subspan(sizeof header));
+  const auto behind_header = bytes.subspan(sizeof header);
+  const auto examples =
+      behind_header.first(static_cast<std::size_t>(parts.index.data() + parts.index.size() - behind_header.data()));
+  Checksums sums;
+  sums.examples.add(examples);
+  Checksum checksum = sums.examples;
+  checksum.add(behind_header.subspan(examples.size()));
   checksum.add(std::as_bytes(std::span(&header, 1)));
-  return checksum.value();
+  sums.file = checksum.value();
+  return sums;
+}
+
+// Words and classes give the numbers their meaning; other options have done what they do.
+std::uint64_t digest_of_contents(Checksum examples, const Encoding& encoding) {
+  const std::string meaning = std::string(name_of(encoding.kind)) + "," + std::to_string(encoding.channels) +
+                              encoding.labels.to_json() + encoding.tokeniser.vocabulary().to_json();
+  examples.add(std::as_bytes(std::span(meaning)));
+  return examples.value();
 }
 
 }  // namespace
@@ -106,11 +128,13 @@ CachedSet CachedSet::checked(std::unique_ptr<Contents> contents, const std::stri
     fail("is a cache of version " + std::to_string(header.version) + ", expected " + std::to_string(kCacheVersion));
   }
   const Parts parts = parts_of(set.bytes, header, source);
-  if (checksum_of(set.bytes, header) != header.checksum)
+  const Checksums sums = checksums_of(set.bytes, header, parts);
+  if (sums.file != header.checksum)
     fail("the checksum does not match");
 
   const auto encoding = view<char>(parts.encoding);
   set.encoding = Encoding::from_json({encoding.data(), encoding.size()}, source);
+  set.digest = digest_of_contents(sums.examples, set.encoding);
   const Kind kind = set.encoding.kind;
   if (header.channels != set.encoding.channels)
     fail("states " + bytes::counted(header.channels, "channel") + ", its encoding " +
@@ -256,6 +280,12 @@ const ChannelStatistics& CachedSet::channel_statistics() const {
 
 std::uint64_t CachedSet::fingerprint() const {
   return contents_->header.fingerprint;
+}
+
+std::string CachedSet::digest() const {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, contents_->digest);
+  return text;
 }
 
 }  // namespace dba::data

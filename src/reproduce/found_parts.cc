@@ -1,6 +1,7 @@
 #include "reproduce/found_parts.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "bytes/count.h"
@@ -21,6 +22,61 @@ void part_by_data(FoundParts& parts) {
     result.task += " (" + other + ")";
     if (std::ranges::find(tasks, result.task, &Task::name) == tasks.end())
       tasks.insert(task + 1, {result.task, task->title + " (" + other + ")", /*other_data=*/true});
+  }
+}
+
+using Digests = std::map<std::string, std::string>;  // by part
+
+/// Those of the parts that all results of the task have, of the results that have any.
+Digests comparable(const Result& result, std::span<const Result> results) {
+  Digests digests = result.data;
+  for (const Result& other : results) {
+    if (other.task == result.task && !other.data.empty())
+      std::erase_if(digests, [&](const auto& digest) { return !other.data.contains(digest.first); });
+  }
+  return digests;
+}
+
+using ByData = std::map<Digests, std::vector<std::size_t>>;  // places among the results
+
+/// "training data 0a1b2c3d", for those of the parts in which the data sets differ.
+std::string name_of_data(const Digests& data, const ByData& all) {
+  constexpr std::size_t kShown = 8;
+  std::string name;
+  for (const auto& [part, digest] : data) {
+    if (std::ranges::any_of(all, [&](const auto& other) { return other.first.at(part) != digest; }))
+      name += (name.empty() ? "" : ", ") + part + " data " + digest.substr(0, kShown);
+  }
+  return name;
+}
+
+void part_by_digests(FoundParts& parts) {
+  const auto before = parts.results;
+  const auto tasks = parts.experiment.tasks;
+  for (const Task& task : tasks) {
+    ByData by_data;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (before[i].task != task.name || before[i].data.empty())
+        continue;
+      by_data[comparable(before[i], before)].push_back(i);
+    }
+    if (by_data.size() < 2)
+      continue;
+    std::string doubt;
+    for (const auto& [data, places] : by_data) {
+      const std::string name = name_of_data(data, by_data);
+      std::string files;
+      for (const std::size_t place : places) {
+        files += (files.empty() ? "" : ", ") + before[place].file;
+        parts.results[place].task += " (" + name + ")";
+      }
+      doubt += (doubt.empty() ? "" : "; ") + name + ": " + files;
+      const auto row = std::ranges::find(parts.experiment.tasks, task.name, &Task::name);
+      parts.experiment.tasks.insert(
+          row + 1, {task.name + " (" + name + ")", task.title + " (" + name + ")", /*other_data=*/true});
+    }
+    parts.doubts.push_back(task.title + ": the results were made on different data and are not averaged (" + doubt +
+                           "); move those that do not belong here to a folder of their own");
   }
 }
 
@@ -52,8 +108,9 @@ void add_shortened(FoundParts& parts) {
 }  // namespace
 
 FoundParts found_parts(const Experiment& experiment, std::span<const Result> results) {
-  FoundParts parts{experiment, {results.begin(), results.end()}};
+  FoundParts parts{experiment, {results.begin(), results.end()}, {}};
   part_by_data(parts);
+  part_by_digests(parts);
   add_shortened(parts);
   return parts;
 }

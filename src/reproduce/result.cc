@@ -121,7 +121,7 @@ Result write_result(const Experiment& experiment, const Run& run, const std::fil
     for (const auto& [name, value] : machine)
       result["machine"][name] = value;
     result["protocols"] = protocols_of(report);
-    for (const char* key : {"validation", "classes", "repairs"})
+    for (const char* key : {"validation", "classes", "repairs", "data_digests"})
       if (report.contains(key))
         result[key] = report[key];
   } catch (const nlohmann::json::exception& error) {
@@ -146,11 +146,15 @@ Result read_result(const std::filesystem::path& file) {
                   json.at("seconds").get<double>(),
                   json.at("commit").get<std::string>(),
                   json.at("device").get<std::string>(),
-                  {}};
+                  {},
+                  json.at("training_examples").get<std::int64_t>(),
+                  {},
+                  file.filename().string()};
     for (const auto& [protocol, metrics] : json.at("protocols").items())
       if (metrics.contains("accuracy"))
         result.accuracy[protocol] = metrics["accuracy"].get<double>();
-    result.training_examples = json.at("training_examples").get<std::int64_t>();
+    if (json.contains("data_digests"))
+      result.data = json["data_digests"].get<std::map<std::string, std::string>>();
     if (json.contains("machine"))
       for (const auto& [name, value] : json["machine"].items())
         result.machine.emplace_back(name, value.get<std::string>());

@@ -20,6 +20,9 @@ struct Result {
   std::string commit, device;
   std::vector<std::pair<std::string, std::string>> machine;
   std::int64_t training_examples = 0;
+  /// Part → digest of its data (data::CachedSet::digest); empty: a result from before there were any.
+  std::map<std::string, std::string> data;
+  std::string file;  ///< its name
 };
 
 /// The most points that a curve of a result keeps.
@@ -28,7 +31,8 @@ inline constexpr std::size_t kCurvePoints = 200;
 /// Makes the result of a run out of its folder (report.json, config.yaml, metrics.jsonl) and writes it as JSON:
 ///   experiment, run, task, method, variant, seed, commit, version, device, machine, seconds, updates, best_update,
 ///   protocols: {protocol: {update, accuracy, macro_f1, loss, examples, confusion}}, validation, classes, parameters,
-///   config: {section: {key: value}}, curves: {train, validation, test: {step: […], loss: […], accuracy: […]}}
+///   data_digests: {training, validation, test: digest}, config: {section: {key: value}}, curves: {train, validation,
+///   test: {step: […], loss: […], accuracy: […]}}
 /// Curves are thinned to kCurvePoints. Throws FormatError for a folder without a whole report.
 Result write_result(const Experiment& experiment, const Run& run, const std::filesystem::path& run_folder,
                     const std::filesystem::path& file, std::span<const std::pair<std::string, std::string>> machine);

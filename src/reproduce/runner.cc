@@ -17,6 +17,7 @@
 #include "dba/bytes/errors.h"
 #include "dba/run/signals.h"
 #include "reproduce/child_process.h"
+#include "reproduce/found_parts.h"
 #include "reproduce/result.h"
 #include "reproduce/screen.h"
 #include "reproduce/table.h"
@@ -273,13 +274,14 @@ Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, co
   return Runner(experiment, runs, places, options).make();
 }
 
-std::filesystem::path write_page(const Experiment& experiment, const Places& places) {
+Page write_page(const Experiment& experiment, const Places& places) {
   run::make_folders(places.results);
   const auto file = places.results / "README.md";
-  const std::string page = results_page(experiment, read_results(places.results));
+  const auto results = read_results(places.results);
+  const std::string page = results_page(experiment, results);
   const std::array parts = {std::as_bytes(std::span(page))};
   bytes::atomic_write(file, parts);
-  return file;
+  return {file, found_parts(experiment, results).doubts};
 }
 
 }  // namespace dba::reproduce

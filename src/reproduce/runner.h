@@ -25,7 +25,12 @@ struct Outcome {
 Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, const Places& places,
                      const RunnerOptions& options);
 
-/// Writes results/<experiment>/README.md from the results that are there and returns its path.
-std::filesystem::path write_page(const Experiment& experiment, const Places& places);
+struct Page {
+  std::filesystem::path file;
+  std::vector<std::string> doubts;  ///< see FoundParts; the page says them too
+};
+
+/// Writes results/<experiment>/README.md from the results that are there.
+Page write_page(const Experiment& experiment, const Places& places);
 
 }  // namespace dba::reproduce

@@ -183,13 +183,15 @@ std::string mean_and_deviation(std::span<const double> accuracies, int decimals)
 }
 
 std::string results_page(const Experiment& planned, std::span<const Result> all) {
-  const auto [experiment, results] = found_parts(planned, all);
+  const auto [experiment, results, doubts] = found_parts(planned, all);
   std::string page =
       "# " + experiment.title + "\n\n" + experiment.description +
       "\n\nEach cell: mean ± standard deviation over seeds (number of seeds). Written by `dba reproduce " +
       experiment.name +
       "`; every run has a file of its own in this folder with its configuration, "
       "seed, commit, device, times and curves.\n";
+  for (const std::string& doubt : doubts)
+    page += "\n" + doubt + ".\n";
   bool any = false;
   for (const Section& section : experiment.sections) {
     const SectionTable table(experiment, section, results);

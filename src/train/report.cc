@@ -21,11 +21,23 @@ RunSummary summarise(const config::TrainConfig& config, const Sets& sets, at::De
   summary.chosen_on = sets.chosen_on;
   summary.training_statistics = sets.train.statistics();
   summary.classes_without_examples = sets.classes_without_examples;
+  // A part that the model's own bound on the length has cut is no longer the data alone.
+  const auto note_digest = [&](const char* part, const data::CachedSet& set) {
+    const auto bound = static_cast<std::int64_t>(set.encoding().tokeniser.options().max_length);
+    if (set.statistics().cut == 0 || bound == config.data.max_length) {
+      summary.data_digests[part] = set.digest();
+    }
+  };
+  note_digest("training", sets.train);
   if (sets.validation) {
     summary.validation_statistics = sets.validation->statistics();
   }
+  if (sets.validation && config.protocol != "as_published") {  // there it is the test file
+    note_digest("validation", *sets.validation);
+  }
   if (sets.test) {
     summary.test_statistics = sets.test->statistics();
+    note_digest("test", *sets.test);
   }
   return summary;
 }
@@ -50,6 +62,7 @@ std::string report_json(const RunSummary& summary, const Model& best) {
       {"multiply_adds_per_sequence", best.operations(summary.training_statistics.mean_length)},
       {"mean_length", summary.training_statistics.mean_length},
       {"training_examples", summary.train_examples},
+      {"data_digests", summary.data_digests},
       {"updates", summary.updates},
       {"best_update", summary.best_update},
       {"stopped_early", summary.stopped_early},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ struct RunSummary {
   double saving = 0;          ///< seconds of checkpoints
   std::int64_t repeated = 0;  ///< updates that were repeated from a recorded graph
   std::size_t train_examples = 0;
+  /// Part → CachedSet::digest of its file, before anything is held out of it; none of a part that the model's own bound
+  /// on the length has cut.
+  std::map<std::string, std::string> data_digests;
   std::string chosen_on;  ///< what chose the model
   data::SetStatistics training_statistics;
   std::vector<std::string> classes_without_examples;         ///< listed by the training file's header

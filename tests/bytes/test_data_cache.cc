@@ -63,6 +63,30 @@ TEST(Cache, TokensComeBack) {
               ThrowsMessage<FormatError>(AllOf(HasSubstr("val.jsonl:2: the label \"z\""), HasSubstr("\"x\", \"y\""))));
 }
 
+TEST(Cache, TheDigestIsOfTheDataAndNotOfWhereTheyLie) {
+  const ScratchFolder folder;
+  const auto digest_of = [&](const std::string& name, const std::string& text) {
+    write(folder / (name + ".jsonl"), text);
+    CacheSource source{folder / (name + ".jsonl"), {}, {}, {}};
+    source.tokeniser.scheme = Scheme::whitespace;
+    return open_or_build(source, folder / (name + ".cache")).set.digest();
+  };
+  const auto record = [](const char* text, const char* label) {
+    return std::string(R"({"text":")") + text + R"(","label":")" + label + "\"}\n";
+  };
+  const std::string data = record("a b", "x") + record("b", "y");
+  const std::string digest = digest_of("one", data);
+  EXPECT_EQ(digest.size(), 16u);
+  EXPECT_EQ(digest_of("two", data), digest);
+  const CacheSource ready{folder / "one.cache", {}, {}, CachedSet::open(folder / "one.cache").encoding()};
+  EXPECT_EQ(open_or_build(ready, folder / "unused").set.digest(), digest) << "a cache that was made elsewhere";
+  EXPECT_NE(digest_of("symbol", record("a b", "x") + record("a", "y")), digest);
+  EXPECT_NE(digest_of("length", record("a", "x") + record("b b", "y")), digest);
+  EXPECT_NE(digest_of("label", record("a b", "y") + record("b", "x")), digest);
+  EXPECT_NE(digest_of("words", record("c b", "x") + record("b", "y")), digest);
+  EXPECT_NE(digest_of("classes", record("a b", "x") + record("b", "z")), digest);
+}
+
 TEST(Cache, PairsComeBack) {
   const ScratchFolder folder;
   write(folder / "pairs.csv", "text1,text2,label\nAB,C,0\n,DEFG,1\n");

@@ -26,7 +26,8 @@ TEST(ReproduceResults, HoldSettingsProtocolsAndThinnedCurves) {
   write(folder / "report.json",
         R"({"protocol": "honest", "commit": "abc", "version": "0", "torch": "2", "device": "cpu", "threads": 1,
             "precision": "float32", "seconds": 3.5, "updates": 999, "best_update": 7, "parameters": 9,
-            "training_examples": 5, "model_chosen_on": "x", "test": {"accuracy": 0.25}})");
+            "training_examples": 5, "data_digests": {"training": "0a", "test": "0b"}, "model_chosen_on": "x",
+            "test": {"accuracy": 0.25}})");
   std::string lines;
   for (int step = 0; step < 999; ++step)
     lines += R"({"step": )" + std::to_string(step) + R"(, "part": "train", "loss": 0.1234567, "accuracy": 1.0})" + "\n";
@@ -38,6 +39,8 @@ TEST(ReproduceResults, HoldSettingsProtocolsAndThinnedCurves) {
   EXPECT_EQ(result.accuracy, (std::map<std::string, double>{{"honest", 0.25}})) << "without train.watch_test one";
 
   const auto json = nlohmann::json::parse(bytes::contents(file));
+  EXPECT_EQ(result.data, (std::map<std::string, std::string>{{"training", "0a"}, {"test", "0b"}}));
+  EXPECT_EQ(json["data_digests"]["training"], "0a");
   EXPECT_EQ(json["config"]["model"]["d"], 32);
   EXPECT_EQ(json["config"]["data"]["train"], "apples.ts") << "where the data lay is nobody's business";
   EXPECT_EQ(json["config"]["data"]["cache"], "");
@@ -71,6 +74,38 @@ TEST(ReproduceTable, GivesMeanDeviationSeedsAndThePaperBeside) {
                           HasSubstr("| Pears | here | 70.0 (1) | – |\n| | paper | 70.0 | – |")));
   EXPECT_THAT(page, Not(HasSubstr("## Honest"))) << "a protocol that nothing ran under";
   EXPECT_THAT(page, Not(HasSubstr("mean of"))) << "one task alone has both methods";
+}
+
+Result on_data(Result result, const std::string& file, const std::string& training) {
+  result.file = file;
+  result.data = {{"training", training}, {"test", "7777777777777777"}};
+  return result;
+}
+
+TEST(ReproduceTable, ResultsOnDifferentDataAreNotAveraged) {
+  const Small small("");
+  const std::string one = "1111111111111111";
+  const std::string other = "2222222222222222";
+  std::vector<Result> results = {result_of("apples", "dba", 0.5),  // from before there were digests
+                                 on_data(result_of("apples", "dba", 0.9), "a.json", one),
+                                 on_data(result_of("pears", "dba", 0.4), "p.json", other)};
+  EXPECT_THAT(results_page(small.experiment, results), HasSubstr("| Apples | here | 70.0 ± 28.3 (2) |"))
+      << "one data set, as far as anybody knows";
+
+  results.push_back(result_of("apples", "softmax", 0.9));
+  results.back().data = {{"training", one}};
+  EXPECT_THAT(results_page(small.experiment, results), HasSubstr("| Apples | here | 70.0 ± 28.3 (2) | 90.0 (1) |"))
+      << "a part that one of them lacks tells nothing";
+  results.pop_back();
+
+  results.push_back(on_data(result_of("apples", "dba", 0.7), "b.json", other));
+  results.push_back(on_data(result_of("apples", "dba", 0.8), "c.json", other));
+  const std::string page = results_page(small.experiment, results);
+  EXPECT_THAT(page, AllOf(HasSubstr("| Apples | here | 50.0 (1) |\n| | paper | 91.5 ± 0.2 |"),
+                          HasSubstr("| Apples (training data 11111111) | here | 90.0 (1) |\n| "),
+                          HasSubstr("| Apples (training data 22222222) | here | 75.0 ± 7.1 (2) |\n| "),
+                          HasSubstr("| Pears | here | 40.0 (1) |"),
+                          HasSubstr("(training data 11111111: a.json; training data 22222222: b.json, c.json)")));
 }
 
 TEST(ReproduceTable, MeansAreOverTheTasksThatAllMethodsHaveRun) {

@@ -110,6 +110,30 @@ def test_every_task_leaves_a_result_and_a_row(whole):
     assert "46.51" not in page  # the paper's data are others
 
 
+def test_digests_tell_data_sets_apart_and_seeds_do_not(whole, tmp_path):
+    folder = tmp_path / "other"
+    for name in ("data", "results"):
+        shutil.copytree(whole / name, folder / name)
+    reproduce(folder, "--tasks", "text", "--methods", "dba", "--updates", 4, "--seeds", 2)
+    first, second = (json.loads((folder / "results" / f"text-dba-updates4-seed{seed}.json").read_text())
+                     for seed in (1, 2))
+    assert first["data_digests"] == second["data_digests"] and set(first["data_digests"]) == {"training", "test"}
+    assert set(result_of(whole, "image")["data_digests"]) == {"training", "validation", "test"}
+    assert "(training data" not in (folder / "results" / "README.md").read_text()
+    records = bytearray((folder / "data" / "cifar10_gray_train.bin").read_bytes())
+    records[1] ^= 1  # one pixel of the first picture
+    (folder / "data" / "cifar10_gray_train.bin").write_bytes(records)
+    mixed = reproduce(folder, "--tasks", "image", "--methods", "dba", "--updates", 4, "--seeds", 2)
+    page = (folder / "results" / "README.md").read_text()
+    digests = [json.loads((folder / "results" / f"image-dba-updates4-seed{seed}.json").read_text())["data_digests"]
+               for seed in (1, 2)]
+    assert digests[0]["training"] != digests[1]["training"] and digests[0]["test"] == digests[1]["test"]
+    for seed, digest in zip((1, 2), digests):
+        named = f"training data {digest['training'][:8]}"
+        assert f"| Image (18 training examples instead of 45000) ({named}) | here |" in page
+        assert f"{named}: image-dba-updates4-seed{seed}.json" in page and named in mixed.stderr
+
+
 def test_what_is_there_is_not_made_again_and_other_methods_are_made_on_request(whole):
     before = {path.name: path.stat().st_mtime_ns for path in (whole / "results").glob("*.json")}
     reproduce(whole, "--tasks", "image", "--methods", "dba,performer", "--updates", 4)

@@ -78,6 +78,9 @@ def test_training_from_caches_is_training_from_their_source(pictures, tmp_path):
     finally:
         hidden.rename(source)
     assert (tmp_path / "cached/metrics.jsonl").read_text() == (tmp_path / "source/metrics.jsonl").read_text()
+    cached, read = (json.loads((tmp_path / run / "report.json").read_text())["data_digests"]
+                    for run in ("cached", "source"))
+    assert cached == read and len(set(cached.values())) == 3
     result = dba("train", "--config", pictures, "--run", tmp_path / "other", "--set", parts[0], "--set",
                  "data.cls=false", check=False)
     assert result.returncode == 1 and "was made with cls true" in result.stderr

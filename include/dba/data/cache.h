@@ -84,6 +84,9 @@ class CachedSet {
   const ChannelStatistics& channel_statistics() const;
   /// What the set was made from; see `fingerprint_of`.
   std::uint64_t fingerprint() const;
+  /// Sixteen hexadecimal digits for symbols or values, lengths, labels and the names of both: the same for every cache
+  /// of the same data, wherever they lay, and another one for other data.
+  std::string digest() const;
 
  private:
   struct Contents;
