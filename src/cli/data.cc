@@ -102,9 +102,10 @@ void add_check(CLI::App& command) {
       "  dba data check reviews.jsonl --json\n"
       "  dba data check table.csv --text review --label stars\n"
       "  dba data check data/lra/pathfinder32.bin@90-100%\n"
-      "A folder that holds tasks of Long-Range Arena in folders of their own is reported by task, with the counts "
-      "that\n"
-      "were published beside those found. Digests are those of sha256sum; that of a folder is the one of\n"
+      "A folder that holds tasks of Long-Range Arena in folders of their own is reported by task, with the\n"
+      "counts that were published beside those found, and with its caches (TASK/train.cache), which runs take\n"
+      "first. The data digest of a cache is the one that reports and results of runs hold; other digests are\n"
+      "those of sha256sum, that of a folder the one of\n"
       "  find . -type f -not -path '*/.*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum\n"
       "Exit status: 0 sound, 1 something is wrong with it, 2 wrong usage.");
   auto arguments = std::make_shared<CheckArguments>();

@@ -82,6 +82,7 @@ void describe_cache(const std::filesystem::path& path, FileDescription& result) 
     const CachedSet set = CachedSet::open(path);
     result.content = name_of(set.kind());
     result.records = set.size();
+    result.digest = set.digest();
     result.unlabelled = set.statistics().unlabelled;
     result.channels = set.encoding().channels;
     const auto counts = set.class_counts();
@@ -95,7 +96,7 @@ void describe_cache(const std::filesystem::path& path, FileDescription& result) 
     result.constant_channels = set.channel_statistics().constant();
   } catch (const bytes::FormatError& error) {
     result.error_count = 1;
-    result.errors.emplace_back(error.what());
+    result.errors.push_back(std::string(error.what()) + "; make it anew with dba data cache");
   }
 }
 
@@ -133,6 +134,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   try {
     const auto reader = make_reader(file, options);
     result.listed_classes = reader->listed_classes();
+    result.doubt = reader->doubt();
     Example example;
     bool more = true;
     while (more) {
@@ -182,6 +184,13 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder)
       files.push_back(folder / name);
   }
   return files;
+}
+
+void remark_on_doubts(Description& description) {
+  for (const FileDescription& file : description.files) {
+    if (!file.doubt.empty())
+      description.remarks.push_back(file.file.filename().string() + " has " + file.doubt);
+  }
 }
 
 // The first folder in a folder that is a data set or holds a file of one; empty: there is none.
@@ -248,6 +257,7 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
   }
   remark_on_labels(description);
   remark_on_channels(description);
+  remark_on_doubts(description);
   return description;
 }
 
@@ -270,6 +280,7 @@ Description describe_parts(const std::filesystem::path& path,
   }
   remark_on_labels(description);
   remark_on_channels(description);
+  remark_on_doubts(description);
   return description;
 }
 

@@ -25,6 +25,8 @@ void write_file(std::ostream& out, const FileDescription& file) {
   out << "\n";
   if (!file.sha256.empty())
     out << "  sha256 " << file.sha256 << "\n";
+  if (!file.digest.empty())
+    out << "  data digest " << file.digest << "\n";
   for (const LengthSummary& length : file.lengths) {
     out << "  length in " << length.unit << ": " << length.shortest << " to " << length.longest << ", mean "
         << std::fixed << std::setprecision(1) << length.mean << "\n";
@@ -85,6 +87,7 @@ nlohmann::json as_json(const FileDescription& file) {
                            {"unlabelled", file.unlabelled},
                            {"not_utf8", file.not_utf8},
                            {"sha256", file.sha256},
+                           {"digest", file.digest},
                            {"channels", file.channels},
                            {"constant_channels", file.constant_channels},
                            {"lengths", lengths},

@@ -1,15 +1,11 @@
 #include "dba/data/lra.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
-#include "bytes/count.h"
-#include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
 #include "folder_listing.h"
-#include "packed_file.h"
+#include "readers.h"
 
 namespace dba::data {
 namespace {
@@ -94,7 +90,7 @@ bool is_there(const std::filesystem::path& path) {
     if (is_folder(path / sign))
       return true;
   }
-  return is_file(path / "data_batch_1.bin");
+  return is_cifar10_folder(path);
 }
 
 }  // namespace
@@ -103,7 +99,9 @@ std::vector<LraPart> find_lra(const std::filesystem::path& folder) {
   std::vector<LraPart> parts;
   for (const KnownTask& task : known_tasks()) {
     for (const KnownPart& known : task.parts) {
-      LraPart part{task.task, known.part, "", "", known.published, known.layouts};
+      LraPart part{task.task, known.part, "", "", known.published, known.layouts, ""};
+      if (const auto cache = folder / part.task / (part.part + ".cache"); is_file(cache))
+        part.cache = cache.string();
       for (const std::string& layout : known.layouts) {
         const std::string file = layout.substr(0, layout.find('@'));
         if (part.path.empty() && is_there(folder / file))
@@ -121,6 +119,10 @@ bool holds_lra(const std::filesystem::path& folder) {
   bool deeper = false;
   const std::filesystem::path here = (folder / "file").parent_path();  // without a slash at its end
   for (const LraPart& part : find_lra(folder)) {
+    if (!part.cache.empty()) {
+      tasks.insert(part.task);
+      deeper = true;
+    }
     if (part.path.empty())
       continue;
     const std::filesystem::path path = DataPath::parse(part.path).path;
@@ -128,104 +130,6 @@ bool holds_lra(const std::filesystem::path& folder) {
     deeper = deeper || is_folder(path) || path.parent_path() != here;
   }
   return deeper || tasks.size() > 1;
-}
-
-namespace {
-
-std::vector<std::string> packed_in(const std::filesystem::path& folder) {
-  std::vector<std::string> faults;
-  for (const std::string& name : names_in(folder)) {
-    if (!is_file(folder / name))
-      continue;
-    if (const std::string fault = packed_fault(folder / name); !fault.empty())
-      faults.push_back(name + ": " + fault);
-  }
-  return faults;
-}
-
-}  // namespace
-
-LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors) {
-  LraReport report;
-  for (LraPart& part : find_lra(folder)) {
-    LraFinding finding{std::move(part), {}};
-    if (!finding.where.path.empty()) {
-      finding.what = describe_source(finding.where.path, {}, most_errors);
-      finding.what.part = finding.where.part;
-    }
-    report.findings.push_back(std::move(finding));
-  }
-  if (std::ranges::any_of(report.findings, [](const LraFinding& finding) { return finding.where.path.empty(); }))
-    report.packed = packed_in(folder);
-  return report;
-}
-
-bool LraReport::sound() const {
-  return std::ranges::all_of(findings, [this](const LraFinding& finding) {
-    if (!finding.where.path.empty())
-      return finding.what.error_count == 0 && finding.what.records > 0;
-    return std::ranges::none_of(findings, [&](const LraFinding& other) {
-      return other.where.task == finding.where.task && !other.where.path.empty();
-    });
-  });
-}
-
-std::string LraReport::to_text() const {
-  std::ostringstream out;
-  std::string task;
-  for (const LraFinding& finding : findings) {
-    const bool first = task != finding.where.task;
-    task = finding.where.task;
-    const bool any = std::ranges::any_of(
-        findings, [&](const LraFinding& other) { return other.where.task == task && !other.where.path.empty(); });
-    if (first)
-      out << task << (any ? "\n" : ": missing; looked for " + finding.where.looked_for + "\n");
-    if (!any)
-      continue;
-    out << "  " << finding.where.part << ": ";
-    if (finding.where.path.empty()) {
-      out << "missing; looked for " << finding.where.looked_for << "\n";
-      continue;
-    }
-    const FileDescription& what = finding.what;
-    out << bytes::counted(what.records, "example");
-    out << (what.records == finding.where.published ? ", as published"
-                                                    : ", published: " + std::to_string(finding.where.published));
-    for (const auto& [label, count] : what.classes)
-      out << (label == what.classes.begin()->first ? "; " : ", ") << count << " of " << bytes::in_quotes(label);
-    out << "\n    " << finding.where.path << ", " << (what.format.empty() ? "not recognised" : what.format) << "\n";
-    if (!what.sha256.empty())
-      out << "    sha256 " << what.sha256 << "\n";
-    for (const std::string& error : what.errors)
-      out << "    " << error << "\n";
-    if (what.error_count > what.errors.size())
-      out << "    … and " << what.error_count - what.errors.size() << " more\n";
-  }
-  for (const std::string& fault : packed)
-    out << fault << "\n";
-  return out.str();
-}
-
-std::string LraReport::to_json() const {
-  nlohmann::json tasks = nlohmann::json::object();
-  for (const LraFinding& finding : findings) {
-    nlohmann::json part = {{"published", finding.where.published}};
-    if (finding.where.path.empty()) {
-      part["missing"] = finding.where.looked_for;
-    } else {
-      const FileDescription& what = finding.what;
-      part.update({{"path", finding.where.path},
-                   {"format", what.format},
-                   {"records", what.records},
-                   {"classes", what.classes},
-                   {"sha256", what.sha256},
-                   {"error_count", what.error_count},
-                   {"errors", what.errors}});
-    }
-    tasks[finding.where.task][finding.where.part] = part;
-  }
-  const nlohmann::json object = {{"sound", sound()}, {"tasks", tasks}, {"packed", packed}};
-  return object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace dba::data

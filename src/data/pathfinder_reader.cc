@@ -67,6 +67,20 @@ class PathfinderReader : public Reader {
     return samples_.size();
   }
 
+  // A generator that was stopped has drawn pictures that no metadata name yet.
+  std::string doubt() const override {
+    std::size_t pictures = 0;
+    for (const std::string& subfolder : names_in(folder_ / "imgs")) {
+      if (is_folder(folder_ / "imgs" / subfolder))
+        pictures += static_cast<std::size_t>(std::ranges::count_if(
+            names_in(folder_ / "imgs" / subfolder), [](const std::string& name) { return name.ends_with(".png"); }));
+    }
+    if (pictures <= samples_.size())
+      return "";
+    return std::to_string(pictures) + " pictures, of which the metadata name " + std::to_string(samples_.size()) +
+           "; whatever made the folder was stopped before its end: unpack or generate it anew";
+  }
+
  protected:
   bool read(Example& example) override {
     if (next_ == samples_.size())

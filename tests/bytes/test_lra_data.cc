@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <string>
 
+#include "dba/data/cache.h"
 #include "dba/data/lra.h"
+#include "dba/data/pathfinder.h"
 #include "pixel_bytes.h"
 #include "scratch_folder.h"
 
@@ -68,6 +70,108 @@ TEST(Lra, ReviewsMayBeTables) {
   EXPECT_TRUE(report.sound());
   EXPECT_THAT(report.to_text(), AllOf(HasSubstr("2 examples, published: 25000; 1 of \"negative\", 1 of \"positive\""),
                                       HasSubstr("imdb/test.csv, csv\n")));
+}
+
+class ListOpsBelow {
+ public:
+  ListOpsBelow() {
+    make_folder(folder_ / "listops");
+    for (const char* const part : {"train", "val", "test"})
+      put(part, {"0", "1"});
+  }
+  /// A row for each label.
+  void put(const std::string& part, const std::vector<std::string>& labels) const {
+    std::string text = "Source\tTarget\n";
+    for (const std::string& label : labels)
+      text += "[MAX 1 0 ]\t" + label + "\n";
+    write(folder_ / ("listops/basic_" + part + ".tsv"), text);
+  }
+  void cache(const std::string& part, const std::string& name) const {
+    CacheSource source{folder_ / ("listops/basic_" + part + ".tsv"), {}, {}, {}};
+    source.tokeniser.scheme = Scheme::whitespace;
+    build_cache(source, folder_ / ("listops/" + name + ".cache"));
+  }
+  LraReport check() const {
+    return check_lra(folder_.path());
+  }
+  std::filesystem::path operator/(const std::string& name) const {
+    return folder_ / name;
+  }
+
+ private:
+  ScratchFolder folder_;
+};
+
+TEST(Lra, PartsWithoutLabelsOrWithOtherClassesAreTold) {
+  const ListOpsBelow folder;
+  EXPECT_TRUE(folder.check().sound()) << folder.check().to_text();
+  folder.put("test", {"", ""});
+  EXPECT_FALSE(folder.check().sound());
+  EXPECT_THAT(folder.check().to_text(), AllOf(HasSubstr("2 examples, published: 2000; 2 without a label"),
+                                              HasSubstr("note: listops: basic_test.tsv has no labels")));
+  folder.put("test", {"0", "7"});
+  EXPECT_THAT(folder.check().to_text(),
+              HasSubstr("listops: basic_test.tsv has the label \"7\", which the training part lacks"));
+  folder.put("test", {"0"});
+  EXPECT_TRUE(folder.check().sound()) << "a few examples may lack a class";
+  folder.put("test", std::vector<std::string>(100, "0"));
+  EXPECT_THAT(folder.check().to_text(),
+              HasSubstr("basic_test.tsv has no example of \"1\", which the training part has"));
+  EXPECT_THAT(folder.check().to_json(), HasSubstr("\"sound\": false"));
+}
+
+TEST(Lra, CachesAreWhatRunsTake) {
+  const ListOpsBelow folder;
+  folder.cache("train", "train");
+  folder.cache("val", "validation");
+  folder.cache("test", "test");
+  const std::string digest = CachedSet::open(folder / "listops/train.cache").digest();
+  EXPECT_TRUE(folder.check().sound());
+  EXPECT_THAT(folder.check().to_text(), AllOf(HasSubstr("listops/train.cache, cache\n    data digest " + digest),
+                                              HasSubstr("basic_train.tsv, listops")));
+  EXPECT_THAT(folder.check().to_json(), HasSubstr("\"digest\": \"" + digest));
+  folder.put("train", {"0", "1", "1"});
+  EXPECT_FALSE(folder.check().sound());
+  EXPECT_THAT(folder.check().to_text(), AllOf(HasSubstr("train: 2 examples"), HasSubstr("train.cache, which runs take"),
+                                              HasSubstr("2 examples and 3"), HasSubstr("dba data cache")));
+  for (const char* const part : {"train", "val", "test"})
+    std::filesystem::remove(folder / ("listops/basic_" + std::string(part) + ".tsv"));
+  EXPECT_TRUE(holds_lra(folder / "")) << "caches alone";
+  EXPECT_TRUE(folder.check().sound()) << folder.check().to_text();
+  const std::string whole = bytes::contents(folder / "listops/test.cache");
+  write(folder / "listops/test.cache", whole.substr(0, whole.size() / 2));
+  EXPECT_FALSE(folder.check().sound());
+  EXPECT_THAT(folder.check().to_text(), HasSubstr("make it anew with dba data cache"));
+  std::filesystem::remove(folder / "listops/test.cache");
+  EXPECT_THAT(folder.check().to_text(), HasSubstr("  test: missing; looked for listops/basic_test.tsv"));
+}
+
+TEST(Lra, ACifarFolderThatLacksABatchIsTold) {
+  const ScratchFolder folder;
+  make_folder(folder / "cifar-10-batches-bin");
+  write(folder / "cifar-10-batches-bin/data_batch_2.bin", std::string(3073, '\1'));
+  ASSERT_TRUE(holds_lra(folder.path()));
+  EXPECT_FALSE(check_lra(folder.path()).sound());
+  EXPECT_THAT(check_lra(folder.path()).to_text(), HasSubstr("data_batch_1.bin is missing"));
+}
+
+TEST(Lra, PicturesThatNoMetadataNameAreTold) {
+  const ScratchFolder folder;
+  PathfinderOptions options;
+  options.count = 20;
+  options.contour_length = 6;
+  make_folder(folder / "pathfinder32");
+  write_pathfinder_folder(folder / "pathfinder32", options);
+  EXPECT_TRUE(check_lra(folder.path()).sound()) << check_lra(folder.path()).to_text();
+  // The generator writes the metadata of a thousand pictures behind them.
+  make_folder(folder / "pathfinder32/imgs/1");
+  write(folder / "pathfinder32/imgs/1/sample_0.png", bytes::contents(folder / "pathfinder32/imgs/0/sample_0.png"));
+  const std::string told = "has 21 pictures, of which the metadata name 20";
+  EXPECT_FALSE(check_lra(folder.path()).sound());
+  EXPECT_THAT(check_lra(folder.path()).remarks, testing::ElementsAre(HasSubstr("pathfinder32 " + told))) << "once";
+  const Description alone = describe_folder(folder / "pathfinder32");
+  EXPECT_FALSE(alone.sound());
+  EXPECT_THAT(alone.to_text(), HasSubstr(told));
 }
 
 }  // namespace

@@ -81,6 +81,8 @@ def test_training_from_caches_is_training_from_their_source(pictures, tmp_path):
     cached, read = (json.loads((tmp_path / run / "report.json").read_text())["data_digests"]
                     for run in ("cached", "source"))
     assert cached == read and len(set(cached.values())) == 3
+    described = json.loads(dba("data", "check", caches, "--json").stdout)
+    assert {file["digest"] for file in described["files"]} == set(cached.values())
     result = dba("train", "--config", pictures, "--run", tmp_path / "other", "--set", parts[0], "--set",
                  "data.cls=false", check=False)
     assert result.returncode == 1 and "was made with cls true" in result.stderr

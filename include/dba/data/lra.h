@@ -17,6 +17,11 @@ struct LraPart {
   std::string looked_for;            ///< where it would be, for people
   std::uint64_t published;           ///< examples that the published part has
   std::vector<std::string> layouts;  ///< where it may lie below the folder; the first that is there is taken
+  std::string cache;                 ///< of `dba data cache`, which runs take before all layouts; empty: not there
+
+  bool is_there() const {
+    return !path.empty() || !cache.empty();
+  }
 };
 
 /// Goes through the layouts in which the tasks are found: those of the release, of the original archives, and of
@@ -29,14 +34,21 @@ bool holds_lra(const std::filesystem::path& folder);
 /// What a part holds, read to the end, and the digest of its file or folder.
 struct LraFinding {
   LraPart where;
-  FileDescription what;  ///< empty where it is not there
+  FileDescription what;    ///< empty where it is not there
+  FileDescription cached;  ///< of its cache, the same
+
+  /// What runs take.
+  const FileDescription& taken() const {
+    return where.cache.empty() ? what : cached;
+  }
 };
 
 struct LraReport {
   std::vector<LraFinding> findings;
-  std::vector<std::string> packed;  ///< files that lie there still packed, where a task is missing, and the remedy
+  std::vector<std::string> remarks;  ///< doubts about labels and classes, about half-made folders and about caches
+  std::vector<std::string> packed;   ///< files that lie there still packed, where a task is missing, and the remedy
 
-  /// Nothing that was found has errors, and a task that was found lacks no part.
+  /// Nothing that was found has errors, a task that was found lacks no part, and no remark was necessary.
   bool sound() const;
   std::string to_text() const;
   /// One JSON object.

@@ -75,6 +75,11 @@ class Reader {
   virtual std::vector<std::string> listed_classes() const {
     return {};
   }
+  /// What the source has that makes it look unfinished, though every record of it can be read: "5 pictures, …"; empty:
+  /// nothing.
+  virtual std::string doubt() const {
+    return "";
+  }
   /// From the first call of next(), hands out only records begin … end − 1 of the source, counted from 0.
   void restrict_to(std::size_t begin, std::size_t end) {
     begin_ = begin;

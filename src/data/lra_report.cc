@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bytes/count.h"
+#include "dba/bytes/errors.h"
+#include "dba/data/data_path.h"
+#include "dba/data/lra.h"
+#include "folder_listing.h"
+#include "label_remarks.h"
+#include "packed_file.h"
+
+namespace dba::data {
+namespace {
+
+std::vector<std::string> packed_in(const std::filesystem::path& folder) {
+  std::vector<std::string> faults;
+  for (const std::string& name : names_in(folder)) {
+    if (!is_file(folder / name))
+      continue;
+    if (const std::string fault = packed_fault(folder / name); !fault.empty())
+      faults.push_back(name + ": " + fault);
+  }
+  return faults;
+}
+
+// Fewer examples than that may lack a class by chance.
+constexpr std::uint64_t kEnoughOfEachClass = 20;
+
+std::string file_name(const FileDescription& file) {
+  return file.file.filename().string();
+}
+
+// What training, choosing or testing would refuse or do without.
+void remark_on_parts(const std::string& task, const std::vector<const LraFinding*>& parts, LraReport& report) {
+  Description description;
+  for (const LraFinding* part : parts)
+    description.files.push_back(part->taken());
+  remark_on_labels(description);
+  const auto training = std::ranges::find(description.files, "train", &FileDescription::part);
+  for (const FileDescription& file : description.files) {
+    if (file.unlabelled > 0 && file.classes.empty() && file.part != "train")
+      description.remarks.push_back(file_name(file) +
+                                    " has no labels; no accuracy can be measured on it: fetch it again");
+    if (!file.doubt.empty())
+      description.remarks.push_back(DataPath::parse(file.file).path.filename().string() + " has " + file.doubt);
+    if (training == description.files.end() || file.records < kEnoughOfEachClass * training->classes.size())
+      continue;
+    for (const auto& [label, count] : training->classes) {
+      if (!file.classes.empty() && !file.classes.contains(label))
+        description.remarks.push_back(file_name(file) + " has no example of " + bytes::in_quotes(label) +
+                                      ", which the training part has; fetch or generate both anew");
+    }
+  }
+  for (const LraFinding* part : parts) {
+    const FileDescription& source = part->what;
+    const FileDescription& cache = part->cached;
+    const bool both = source.records > 0 && cache.records > 0;
+    if (both && (source.records != cache.records || source.classes != cache.classes))
+      description.remarks.push_back(part->where.cache + ", which runs take, is not of " + part->where.path + ": " +
+                                    bytes::counted(cache.records, "example") + " and " +
+                                    std::to_string(source.records) +
+                                    ", or other labels; make it anew with dba data cache, or delete one of them");
+  }
+  for (const std::string& remark : description.remarks)
+    if (const std::string text = task + ": " + remark; std::ranges::find(report.remarks, text) == report.remarks.end())
+      report.remarks.push_back(text);
+}
+
+}  // namespace
+
+LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors) {
+  LraReport report;
+  const auto describe = [&](const std::string& path, const std::string& part) {
+    FileDescription what;
+    if (!path.empty())
+      what = describe_source(path, {}, most_errors);
+    what.part = part;
+    return what;
+  };
+  for (LraPart& part : find_lra(folder)) {
+    LraFinding finding{std::move(part), {}, {}};
+    finding.what = describe(finding.where.path, finding.where.part);
+    finding.cached = describe(finding.where.cache, finding.where.part);
+    report.findings.push_back(std::move(finding));
+  }
+  std::map<std::string, std::vector<const LraFinding*>> tasks;
+  for (const LraFinding& finding : report.findings)
+    if (finding.where.is_there())
+      tasks[finding.where.task].push_back(&finding);
+  for (const auto& [task, parts] : tasks)
+    remark_on_parts(task, parts, report);
+  if (std::ranges::any_of(report.findings, [](const LraFinding& finding) { return !finding.where.is_there(); }))
+    report.packed = packed_in(folder);
+  return report;
+}
+
+bool LraReport::sound() const {
+  const auto is_sound = [](const std::string& path, const FileDescription& file) {
+    return path.empty() || (file.error_count == 0 && file.records > 0);
+  };
+  return remarks.empty() && std::ranges::all_of(findings, [&](const LraFinding& finding) {
+           if (finding.where.is_there())
+             return is_sound(finding.where.path, finding.what) && is_sound(finding.where.cache, finding.cached);
+           return std::ranges::none_of(findings, [&](const LraFinding& other) {
+             return other.where.task == finding.where.task && other.where.is_there();
+           });
+         });
+}
+
+namespace {
+
+void write_source(std::ostream& out, const std::string& path, const FileDescription& what) {
+  out << "    " << path << ", " << (what.format.empty() ? "not recognised" : what.format) << "\n";
+  if (!what.sha256.empty())
+    out << "    sha256 " << what.sha256 << "\n";
+  if (!what.digest.empty())
+    out << "    data digest " << what.digest << "\n";
+  for (const std::string& error : what.errors)
+    out << "    " << error << "\n";
+  if (what.error_count > what.errors.size())
+    out << "    … and " << what.error_count - what.errors.size() << " more\n";
+}
+
+nlohmann::json json_of(const std::string& path, const FileDescription& what) {
+  return {{"path", path},
+          {"format", what.format},
+          {"records", what.records},
+          {"unlabelled", what.unlabelled},
+          {"classes", what.classes},
+          {"sha256", what.sha256},
+          {"digest", what.digest},
+          {"error_count", what.error_count},
+          {"errors", what.errors}};
+}
+
+}  // namespace
+
+std::string LraReport::to_text() const {
+  std::ostringstream out;
+  std::string task;
+  for (const LraFinding& finding : findings) {
+    const bool first = task != finding.where.task;
+    task = finding.where.task;
+    const bool any = std::ranges::any_of(
+        findings, [&](const LraFinding& other) { return other.where.task == task && other.where.is_there(); });
+    if (first)
+      out << task << (any ? "\n" : ": missing; looked for " + finding.where.looked_for + "\n");
+    if (!any)
+      continue;
+    out << "  " << finding.where.part << ": ";
+    if (!finding.where.is_there()) {
+      out << "missing; looked for " << finding.where.looked_for << "\n";
+      continue;
+    }
+    const FileDescription& taken = finding.taken();
+    out << bytes::counted(taken.records, "example");
+    out << (taken.records == finding.where.published ? ", as published"
+                                                     : ", published: " + std::to_string(finding.where.published));
+    for (const auto& [label, count] : taken.classes)
+      out << (label == taken.classes.begin()->first ? "; " : ", ") << count << " of " << bytes::in_quotes(label);
+    if (taken.unlabelled > 0)
+      out << "; " << taken.unlabelled << " without a label";
+    out << "\n";
+    if (!finding.where.cache.empty())
+      write_source(out, finding.where.cache, finding.cached);
+    if (!finding.where.path.empty())
+      write_source(out, finding.where.path, finding.what);
+  }
+  for (const std::string& remark : remarks)
+    out << "note: " << remark << "\n";
+  for (const std::string& fault : packed)
+    out << fault << "\n";
+  return out.str();
+}
+
+std::string LraReport::to_json() const {
+  nlohmann::json tasks = nlohmann::json::object();
+  for (const LraFinding& finding : findings) {
+    nlohmann::json part = {{"published", finding.where.published}};
+    if (!finding.where.is_there())
+      part["missing"] = finding.where.looked_for;
+    if (!finding.where.path.empty())
+      part.update(json_of(finding.where.path, finding.what));
+    if (!finding.where.cache.empty())
+      part["cache"] = json_of(finding.where.cache, finding.cached);
+    tasks[finding.where.task][finding.where.part] = part;
+  }
+  const nlohmann::json object = {{"sound", sound()}, {"tasks", tasks}, {"remarks", remarks}, {"packed", packed}};
+  return object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace dba::data
