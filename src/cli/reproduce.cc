@@ -74,6 +74,8 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
   for (const auto& run : runs) {
     const auto state = reproduce::state_of(run, places);
     std::cout << run.name() << std::string(width + 2 - run.name().size(), ' ') << to_string(state);
+    if (result_is_damaged(run, places))
+      std::cout << " (" << places.result(run).string() << " is damaged)";
     if (state == reproduce::State::no_data)
       std::cout << " (" << reproduce::missing_data(run, places).front().string() << ")";
     std::cout << "\n";
@@ -176,6 +178,13 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   if (outcome.without_data > 0)
     std::cout << ", " << outcome.without_data << " without data";
   std::cout << "; the table is " << page << "\n";
+  if (!outcome.elsewhere.empty()) {
+    std::string names;
+    for (const auto& name : outcome.elsewhere)
+      names += (names.empty() ? "" : ", ") + name;
+    std::cerr << "another dba reproduce is making " << names << " in " << places.runs.string()
+              << "; wait for its end and give the same command again, or name other --runs and --results\n";
+  }
   if (outcome.unfinished > 0 && outcome.failures.empty()) {
     std::cout << "the time is over; the same command goes on with " << bytes::counted(outcome.unfinished, "run")
               << "\n";
@@ -183,7 +192,7 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   }
   // Data that were asked for by name, and a call that could do nothing, are failures.
   const bool asked_for = outcome.without_data > 0 && (!arguments.selection.tasks.empty() || outcome.finished == 0);
-  if (!outcome.failures.empty() || asked_for)
+  if (!outcome.failures.empty() || !outcome.elsewhere.empty() || asked_for)
     throw ExitStatus{kFailed};
 }
 
@@ -196,8 +205,8 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
                   experiment.name + " --tasks " + first_task + " --seeds 1\n  dba reproduce " + experiment.name +
                   " --table                    only the table, from the results there are\n"
                   "Runs that were interrupted go on where they stopped; a failed one does not stop the others.\n"
-                  "Exit status: 0 done, 1 a run failed or its data are missing, 2 wrong usage, 3 the time of\n"
-                  "--minutes is over, 130 or 143 stopped.");
+                  "Exit status: 0 done, 1 a run failed, was left to another process or lacks its data, 2 wrong usage,\n"
+                  "3 the time of --minutes is over, 130 or 143 stopped.");
   auto arguments = std::make_shared<ReproduceArguments>();
   arguments->data = experiment.data_folder;
   arguments->runs = "runs/" + experiment.name;

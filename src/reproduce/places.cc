@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
+#include "reproduce/result.h"
 #include "run/folders.h"
 
 namespace dba::reproduce {
@@ -45,8 +47,20 @@ std::vector<std::filesystem::path> missing_data(const Run& run, const Places& pl
   return missing;
 }
 
+bool result_is_damaged(const Run& run, const Places& places) {
+  if (!run::is_there(places.result(run)))
+    return false;
+  try {
+    read_result(places.result(run));
+    return false;
+  } catch (const bytes::FormatError&) {
+    return true;
+  }
+}
+
 State state_of(const Run& run, const Places& places) {
-  if (run::is_there(places.result(run)) || run::is_there(places.run_folder(run) / "report.json"))
+  const bool has_result = run::is_there(places.result(run)) && !result_is_damaged(run, places);
+  if (has_result || run::is_there(places.run_folder(run) / "report.json"))
     return State::finished;
   if (!missing_data(run, places).empty())
     return State::no_data;

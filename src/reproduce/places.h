@@ -19,6 +19,10 @@ struct Places {
   std::filesystem::path log(const Run& run) const {
     return runs / (run.name() + ".log");
   }
+  /// Who makes it at the moment, a process of `dba reproduce`; beside its folder too.
+  std::filesystem::path lock(const Run& run) const {
+    return runs / (run.name() + ".lock");
+  }
   std::filesystem::path result(const Run& run) const {
     return results / (run.name() + ".json");
   }
@@ -29,11 +33,14 @@ struct Places {
 
 /// How a run stands, by the files that are there.
 enum class State {
-  finished,     ///< its result is written, or its report, from which the result is made without training
+  finished,     ///< its result is written and whole, or its report, from which the result is made without training
   interrupted,  ///< its folder holds a run that has no report: `dba train --resume` goes on with it
   fresh,
   no_data,
 };
+
+/// Whether its result is there and cannot be read.
+bool result_is_damaged(const Run& run, const Places& places);
 
 State state_of(const Run& run, const Places& places);
 std::string to_string(State state);

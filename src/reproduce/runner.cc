@@ -19,6 +19,7 @@
 #include "reproduce/child_process.h"
 #include "reproduce/found_parts.h"
 #include "reproduce/result.h"
+#include "reproduce/run_lock.h"
 #include "reproduce/screen.h"
 #include "reproduce/table.h"
 #include "run/folders.h"
@@ -41,6 +42,7 @@ std::string best_of(const Result& result) {
 /// Runs of one configuration and several seeds in one process: the start of a program with a GPU takes seconds.
 struct Running {
   std::vector<const Run*> runs;  // one after the other
+  std::vector<RunLock> locks;    // of all of them
   ChildProcess process;
   Clock::time_point started;  // the run at work
   std::size_t done = 0;
@@ -98,6 +100,12 @@ class Runner {
       if (!running_.empty())
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
+    for (const Run* run : elsewhere_) {
+      if (state_of(*run, places_) == State::finished)
+        ++outcome_.finished;
+      else
+        outcome_.elsewhere.push_back(run->name());
+    }
     return outcome_;
   }
 
@@ -106,12 +114,15 @@ class Runner {
     std::list<const Run*> waiting;
     std::set<std::string> told;
     for (const Run& run : runs_) {
-      switch (state_of(run, places_)) {
+      const State state = state_of(run, places_);
+      if (result_is_damaged(run, places_))
+        screen_.line(places_.result(run).string() + ": damaged; " +
+                     (state == State::finished  ? "it is written anew from the run's report"
+                      : state == State::no_data ? "fetch it again, or delete it"
+                                                : "the run is made again"));
+      switch (state) {
         case State::finished:
-          if (run::is_there(places_.result(run)))
-            ++outcome_.finished;
-          else
-            keep_result(run);
+          count_finished(run);
           break;
         case State::no_data:
           ++outcome_.without_data;
@@ -155,7 +166,40 @@ class Runner {
     return group;
   }
 
-  void start(const std::vector<const Run*>& group) {
+  void count_finished(const Run& run) {
+    if (run::is_there(places_.result(run)) && !result_is_damaged(run, places_))
+      ++outcome_.finished;
+    else
+      keep_result(run);
+  }
+
+  /// Adds the run's lock; false where there is nothing to make, for another process makes it or has made it meanwhile.
+  bool take(const Run& run, std::vector<RunLock>& locks) {
+    try {
+      std::string owner;
+      auto lock = RunLock::take(places_.lock(run), owner);
+      if (!lock) {
+        elsewhere_.push_back(&run);
+        screen_.line(run.name() + ": is left to " + owner + ", which is making it");
+        return false;
+      }
+      if (state_of(run, places_) == State::finished) {
+        count_finished(run);
+        return false;
+      }
+      locks.push_back(std::move(*lock));
+      return true;
+    } catch (const std::exception& error) {
+      fail(run, error.what());
+      return false;
+    }
+  }
+
+  void start(std::vector<const Run*> group) {
+    std::vector<RunLock> locks;
+    std::erase_if(group, [&](const Run* run) { return !take(*run, locks); });
+    if (group.empty())
+      return;
     const Run& first = *group.front();
     try {
       const bool resumes = state_of(first, places_) == State::interrupted;
@@ -169,7 +213,7 @@ class Runner {
         environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
       const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
       const bool in_float32 = !resumes && falls_back_to_float32(first, places_, options_);
-      running_.push_back({group, ChildProcess(words, environment, places_.log(first)), Clock::now()});
+      running_.push_back({group, std::move(locks), ChildProcess(words, environment, places_.log(first)), Clock::now()});
       screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
                    (other_settings ? " with the settings it began with" : "") +
                    (in_float32 ? " in float32, for bfloat16 needs a GPU" : "") +
@@ -264,6 +308,7 @@ class Runner {
   Screen screen_;
   std::list<const Run*> waiting_;
   std::list<Running> running_;
+  std::vector<const Run*> elsewhere_;
   Outcome outcome_;
 };
 

@@ -13,15 +13,16 @@ namespace dba::reproduce {
 struct Outcome {
   std::size_t finished = 0;  ///< of the given runs, with those that were finished before
   std::size_t without_data = 0;
-  std::vector<std::string> failures;  ///< a sentence each, with the path of the log
-  std::size_t unfinished = 0;         ///< for want of time; every run can go on
-  int signal = 0;                     ///< not 0: stopped by it; every run can go on
+  std::vector<std::string> failures;   ///< a sentence each, with the path of the log
+  std::vector<std::string> elsewhere;  ///< names of runs that another process was making, and that it has not finished
+  std::size_t unfinished = 0;          ///< for want of time; every run can go on
+  int signal = 0;                      ///< not 0: stopped by it; every run can go on
 };
 
 /// Makes what is missing in `jobs` processes at a time and writes each result when its run ends. Where there are more
 /// runs than jobs, a process makes several seeds of one configuration.
-/// A run that fails does not stop the others. SIGINT and SIGTERM are handed on to the runs, which save and stop.
-/// Call it with no StopSignals in place.
+/// A run that fails does not stop the others. One that another process is making is left to it. SIGINT and SIGTERM are
+/// handed on to the runs, which save and stop. Call it with no StopSignals in place.
 Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, const Places& places,
                      const RunnerOptions& options);
 

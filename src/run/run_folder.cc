@@ -1,8 +1,6 @@
 #include "dba/run/run_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "dba/bytes/errors.h"
 #include "dba/bytes/mapped_file.h"
 #include "folders.h"
+#include "lock_file.h"
 
 namespace dba::run {
 namespace {
@@ -29,47 +28,12 @@ constexpr const char* kLock = "lock";
 constexpr const char* kCache = "cache";
 constexpr const char* kSymbols = "symbols.json";
 
-std::string owner_of(int lock) {
-  char text[32] = {};
-  const ssize_t size = ::pread(lock, text, sizeof text - 1, 0);
-  const std::string owner(text, size > 0 ? static_cast<std::size_t>(size) : 0);
-  const auto digits = owner.substr(0, owner.find_first_not_of("0123456789"));
-  return digits.empty() ? "another process" : "process " + digits;
-}
-
-bool is_still_at(const std::filesystem::path& path, int file) {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-         opened.st_ino == named.st_ino;
-}
-
-// The lock belongs to the open file, not to its name or content: it ends with the process. One whose file has been
-// removed meanwhile, by a process that began no run, keeps nobody out.
-int take_lock(const std::filesystem::path& folder) {
-  const auto path = folder / kLock;
-  const int lock = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+int hold(const std::filesystem::path& folder) {
+  std::string owner;
+  const int lock = take_lock(folder / kLock, owner);
   if (lock < 0)
-    throw FileError("create", path, errno);
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    const std::string owner = owner_of(lock);
-    ::close(lock);
-    if (error == EWOULDBLOCK)
-      throw FolderInUse("the folder " + folder.string() + " is in use by " + owner +
-                        "; wait for its end or choose another folder");
-    throw FileError("lock", path, error);
-  }
-  if (!is_still_at(path, lock)) {
-    ::close(lock);
-    throw FileError("lock", path, ENOENT);
-  }
-  const std::string self = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(lock, 0) != 0 || ::pwrite(lock, self.data(), self.size(), 0) != static_cast<ssize_t>(self.size())) {
-    const int error = errno;
-    ::close(lock);
-    throw FileError("write", path, error);
-  }
+    throw FolderInUse("the folder " + folder.string() + " is in use by " + owner +
+                      "; wait for its end or choose another folder");
   return lock;
 }
 
@@ -96,7 +60,7 @@ RunFolder RunFolder::create(const std::filesystem::path& path) {
   for (int attempt = 1;; ++attempt) {
     try {
       auto made = make_folders(path);
-      RunFolder folder(path, take_lock(path), std::move(made));
+      RunFolder folder(path, hold(path), std::move(made));
       for (const char* const name : {"config.yaml", kMetrics, "checkpoints", "report.json"}) {
         if (is_there(path / name)) {
           throw std::invalid_argument("the folder " + path.string() + " holds a run already (" + name +
@@ -118,7 +82,7 @@ RunFolder RunFolder::resume(const std::filesystem::path& path) {
         "the folder " + path.string() +
         " holds no run (no config.yaml); name the folder of a run, or start one without --resume");
   }
-  return {path, take_lock(path), {}};
+  return {path, hold(path), {}};
 }
 
 RunFolder::RunFolder(RunFolder&& other) noexcept

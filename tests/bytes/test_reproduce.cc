@@ -1,6 +1,7 @@
 // `dba reproduce`: which runs there are, how they are made and resumed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,6 +10,7 @@
 
 #include "dba/config/config_file.h"
 #include "reproduce/result.h"
+#include "reproduce/run_lock.h"
 #include "small_experiment.h"
 
 namespace dba::reproduce {
@@ -32,7 +34,7 @@ TEST(ReproduceRuns, UnknownNamesAreToldWithTheNearestOne) {
       [&] {
         small.runs({{}, {"softmx"}, {}, {}});
       },
-      ThrowsMessage<std::invalid_argument>(HasSubstr("did you mean softmax?")));
+      ThrowsMessage<std::invalid_argument>(HasSubstr("did you mean softmax? There are: dba, softmax")));
   EXPECT_THAT(
       [] {
         select_runs(uea(), {{"JapaneseVowel"}, {}, {}, {}});
@@ -93,6 +95,47 @@ TEST(ReproduceRunner, MakesWhatIsMissingOnceAndKeepsTheResults) {
   std::filesystem::remove(small.folder / "results/pears-dba-seed1.json");
   EXPECT_EQ(small.make().finished, 4u) << "the result is made from the report";
   EXPECT_EQ(read_results(small.folder / "results").size(), 4u);
+}
+
+TEST(ReproduceRunner, ADamagedResultIsNoResult) {
+  const Small small("finish");
+  small.make();
+  const auto run = small.runs().front();
+  const std::string whole = bytes::contents(small.places.result(run));
+  write(small.places.result(run), whole.substr(0, whole.size() / 2));
+  EXPECT_TRUE(result_is_damaged(run, small.places));
+  EXPECT_EQ(state_of(run, small.places), State::finished) << "by its report";
+  EXPECT_EQ(small.make().finished, 4u);
+  EXPECT_EQ(bytes::contents(small.places.result(run)), whole);
+  EXPECT_EQ(std::ranges::count(small.words(run.name()), '\n'), 1) << "made from the report";
+
+  write(small.places.result(run), "");
+  std::filesystem::remove_all(small.places.run_folder(run));
+  EXPECT_EQ(state_of(run, small.places), State::fresh);
+  EXPECT_EQ(small.make().finished, 4u);
+  EXPECT_FALSE(result_is_damaged(run, small.places));
+}
+
+TEST(ReproduceRunner, ARunThatAnotherProcessMakesIsLeftToIt) {
+  const Small small("finish");
+  const auto runs = small.runs();
+  std::filesystem::create_directories(small.places.runs);
+  std::string owner;
+  {
+    const auto other = RunLock::take(small.places.lock(runs[0]), owner);
+    const auto another = RunLock::take(small.places.lock(runs[1]), owner);
+    ASSERT_TRUE(other && another);
+    EXPECT_FALSE(RunLock::take(small.places.lock(runs[0]), owner));
+    EXPECT_EQ(owner, "process " + std::to_string(::getpid()));
+    const Outcome outcome = small.make();
+    EXPECT_EQ(outcome.finished, 2u);
+    EXPECT_THAT(outcome.elsewhere, ElementsAre(runs[0].name(), runs[1].name()));
+    EXPECT_THAT(outcome.failures, ElementsAre());
+    EXPECT_FALSE(std::filesystem::exists(small.places.run_folder(runs[0])));
+    EXPECT_FALSE(std::filesystem::exists(small.places.log(runs[0])));
+  }
+  EXPECT_FALSE(std::filesystem::exists(small.places.lock(runs[0]))) << "it goes with its owner";
+  EXPECT_EQ(small.make().finished, 4u);
 }
 
 TEST(ReproduceRunner, AFailedRunIsToldAndTheOthersAreMade) {

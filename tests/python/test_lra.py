@@ -132,6 +132,27 @@ def test_digests_tell_data_sets_apart_and_seeds_do_not(whole, tmp_path):
         named = f"training data {digest['training'][:8]}"
         assert f"| Image (18 training examples instead of 45000) ({named}) | here |" in page
         assert f"{named}: image-dba-updates4-seed{seed}.json" in page and named in mixed.stderr
+    (folder / "results" / "image-dba-updates4-seed1.json").write_text("{")
+    damaged = reproduce(folder, "--table", check=False)
+    assert damaged.returncode == 1 and "image-dba-updates4-seed1.json" in damaged.stderr
+    assert "is damaged" in reproduce(folder, "--list", "--tasks", "image", "--updates", 4).stdout
+    remade = reproduce(folder, "--tasks", "image", "--methods", "dba", "--updates", 4)
+    assert "seed1.json: damaged; the run is made again" in remade.stderr
+
+
+def test_two_commands_at_once_do_not_share_a_run(whole, tmp_path):
+    shutil.copytree(whole / "data" / "listops", tmp_path / "data" / "listops")
+    arguments = ["--tasks", "listops", "--methods", "dba", "--updates", 3000]
+    first = subprocess.Popen(words_of(tmp_path, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lock = tmp_path / "runs" / "listops-dba-updates3000-seed1.lock"
+    while first.poll() is None and not (lock.is_file() and lock.read_text()):
+        time.sleep(0.005)
+    second = reproduce(tmp_path, *arguments, check=False)
+    first.terminate()
+    assert first.wait(timeout=60) == 128 + signal.SIGTERM and not lock.exists()
+    assert second.returncode == 1, second.stdout + second.stderr
+    assert f"listops-dba-updates3000-seed1: is left to process {first.pid}, which is making it" in second.stderr
+    assert "wait for its end and give the same command again" in second.stderr
 
 
 def test_what_is_there_is_not_made_again_and_other_methods_are_made_on_request(whole):
