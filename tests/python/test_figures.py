@@ -96,6 +96,11 @@ def test_lra_curves_hold_the_numbers_of_every_result(tmp_path):
     assert loss.lines[0].get_color() == loss.lines[1].get_color() != loss.lines[2].get_color()
     short = figures.lra_curves(folder, tasks=["image"], variant="short")
     assert short.shape == (1, 3) and points(short[0][1].lines[0]) == [(15, 50), (30, 75)]
+    for seed, digest in ((1, "0a"), (2, "0b")):
+        file = folder / f"image-dba--{seed}.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "data_digests": {"training": digest}}))
+    with pytest.warns(UserWarning, match="results of image were made on different training data"):
+        figures.lra_curves(folder)
     with pytest.raises(ValueError, match="text.*holds.*'listops', 'softmax'"):
         figures.lra_curves(folder, tasks=["text"])
     (folder / "broken.json").write_text("{")

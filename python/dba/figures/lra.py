@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Union
 
@@ -61,6 +62,15 @@ def _draw_one(panels: Sequence[Axes], result: dict, colour: str, label: str | No
                        alpha=0.7, **look)
 
 
+def _warn_of_other_data(task: str, results: Sequence[dict]) -> None:
+    for part in ("training", "validation", "test"):
+        digests = {result["data_digests"][part] for result in results if part in result.get("data_digests", {})}
+        if len(digests) > 1:
+            warnings.warn(f"dba.figures.lra_curves: the results of {task} were made on different {part} data; "
+                          "`dba reproduce lra --table` names the files", UserWarning, stacklevel=3)
+            return
+
+
 def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequence[str] | None = None,
                variant: str = "") -> numpy.ndarray:
     """Draws, for every task a row: training loss over updates, validation accuracy over updates, and validation
@@ -68,6 +78,7 @@ def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequen
 
     folder: results/lra. tasks, methods: these alone, in this order; default all that have results.
     variant: the runs of this variant; "" are those of the whole recipe, others are shortened and never mixed in.
+    Results on different data are drawn with a warning.
     Returns the axes, (tasks, 3).
     """
     whole = read_results(folder)
@@ -83,6 +94,7 @@ def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequen
                          f"{methods} and variant {variant!r}; the folder holds (task, method, variant) {known}")
     axes = pyplot().subplots(len(tasks), 3, figsize=(12, 3.4 * len(tasks)), layout="constrained", squeeze=False)[1]
     for row, task in zip(axes, tasks):
+        _warn_of_other_data(task, chosen[task])
         for method in methods:
             seeds = [result for result in chosen[task] if result["method"] == method]
             label = method if len(seeds) == 1 else f"{method}, {len(seeds)} seeds"
