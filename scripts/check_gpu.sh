@@ -160,7 +160,7 @@ work() {
     # Every tensor has an allocation of its own. Other kernels' reports must not keep ours from being printed.
     initcheck-calls)
       PYTORCH_NO_CUDA_MEMORY_CACHING=1 DBA_POISON_SCRATCH=0 \
-        under initcheck --print-limit 100000 --show-backtrace no "$python" $calls auto general
+        under initcheck --print-limit 1000000 --show-backtrace no "$python" $calls auto general
       ;;
     *-calls) PYTORCH_NO_CUDA_MEMORY_CACHING=1 under "$tool" "$python" $calls auto general ;;
     training) train ;;
