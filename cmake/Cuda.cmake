@@ -21,15 +21,15 @@ if(NOT DBA_CUDA STREQUAL "OFF")
       if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
         set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90a-real)
       endif()
-      # The fused kernels are built for Hopper and for the GPUs of this machine: every further architecture costs as much
-      # compile time again. "80;90a-real" serves all GPUs from compute capability 8.0 on.
-      set(fused_architectures 90a-real)
+      # The fused kernels: for Hopper, for all GPUs from compute capability 8.0 on (those of 10.0 and later translate the
+      # PTX when they load it), and for the GPUs of this machine.
+      set(fused_architectures 80 90a-real)
       execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE capabilities
                       RESULT_VARIABLE status ERROR_QUIET)
       if(status EQUAL 0)
         string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
         list(REMOVE_DUPLICATES capabilities)
-        list(REMOVE_ITEM capabilities 9.0)
+        list(REMOVE_ITEM capabilities 8.0 9.0)
         foreach(capability IN LISTS capabilities)
           if(capability VERSION_GREATER_EQUAL 8.0)
             string(REPLACE "." "" architecture ${capability})
@@ -55,7 +55,7 @@ if(NOT DBA_CUDA STREQUAL "OFF")
   endif()
 endif()
 if(DBA_BUILD_CUDA)
-  message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, fused kernels for ${DBA_FUSED_ARCHITECTURES}")
 else()
   message(STATUS "CUDA: libdba_cuda is not built: ${reason}")
 endif()

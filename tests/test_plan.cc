@@ -187,6 +187,20 @@ TEST(FusedRange, NamesWhatStandsInTheWay) {
   EXPECT_EQ(hopper_obstacles(shape).size(), 3u);
 }
 
+TEST(FusedRange, NamesTheSlotsThatHopperHasNoRoomFor) {
+  Shape shape = text_shape();
+  shape.device = at::kCUDA;
+  shape.dtype = at::kBFloat16;
+  for (const auto& [width, most] : {std::pair{64, 768}, std::pair{72, 320}, std::pair{128, 320}, std::pair{256, 128}}) {
+    shape.d = width;
+    shape.d_p = 64;
+    shape.heads = most / 64;
+    EXPECT_THAT(hopper_obstacles(shape), ::testing::IsEmpty()) << width;
+    ++shape.heads;
+    EXPECT_THAT(hopper_obstacles(shape), ::testing::ElementsAre(HasSubstr("up to " + std::to_string(most)))) << width;
+  }
+}
+
 TEST(FusedRange, NamesWhenCoreGoesToTheReferenceInBackward) {
   Shape shape = text_shape();
   shape.device = at::kCUDA;

@@ -10,7 +10,7 @@ struct Build {
   std::string commit;
   std::string compiler;
   std::string torch_cuda;    ///< the CUDA version of the torch wheel; empty for a CPU wheel
-  std::string kernels_cuda;  ///< the nvcc that compiled libdba_cuda; empty where it was not built
+  std::string kernels_cuda;  ///< nvcc and architectures of libdba_cuda; empty where it was not built
 };
 
 Build build();

@@ -2,7 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
+
 #include "dba/backend.h"
+#include "ops/fused.h"
 
 namespace dba::ops {
 
@@ -30,6 +33,10 @@ void require_reference_allowed(const char* function, const at::Tensor& x) {
   TORCH_CHECK(backend() != Backend::fused, "dba::", function,
               ": the backend is set to fused, but this build has no fused ", function, " for ", x.device().type(),
               "; set it to auto or reference");
+  if (backend() == Backend::automatic) {
+    log_choice(std::string(function) + ": the reference, because this build has no fused " + function + " for " +
+               c10::DeviceTypeName(x.device().type(), /*lower_case=*/true) + ", or libdba_cuda is not loaded");
+  }
 }
 
 }  // namespace dba::ops

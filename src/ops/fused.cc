@@ -70,7 +70,11 @@ bool use_fused_on_gpu(const char* function, const std::string& obstacle) {
     return false;
   }
   const bool settled = backend() == Backend::reference || !obstacle.empty();
-  return use_fused(function, settled ? obstacle : gpu_obstacle());
+  const auto of_gpu = settled ? std::string() : gpu_obstacle();
+  if (!of_gpu.empty() && backend() == Backend::automatic) {
+    TORCH_WARN_ONCE("dba: plain PyTorch operators serve, which are several times slower, because ", of_gpu);
+  }
+  return use_fused(function, settled ? obstacle : of_gpu);
 }
 
 }  // namespace dba::ops

@@ -50,6 +50,11 @@ const Limit kCuda[] = {
      }},
 };
 
+/// Slots over all heads whose rows and M fit beside two tiles of tokens in the shared memory of hopper_restore.cu.
+int64_t most_restored_slots(const Shape& s) {
+  return s.d > 128 ? 128 : s.d > 64 ? 320 : 768;
+}
+
 const Limit kHopper[] = {
     {[](const Shape& s) { return !half(s); },
      [](const Shape&) { return std::string("the Hopper kernels take float16 and bfloat16"); }},
@@ -60,6 +65,11 @@ const Limit kHopper[] = {
     {[](const Shape& s) { return s.normalise == Normalise::softmax && (s.d_p > 64 || (s.d_p & (s.d_p - 1)) != 0); },
      [](const Shape& s) {
        return "in restore the Hopper kernels take a d_p that is a power of two up to 64, not " + number(s.d_p);
+     }},
+    {[](const Shape& s) { return slots(s) > most_restored_slots(s); },
+     [](const Shape& s) {
+       return "in restore the Hopper kernels take up to " + number(most_restored_slots(s)) +
+              " slots over all heads at width " + number(s.d) + ", not " + number(slots(s));
      }},
     {[](const Shape& s) { return s.training && slots(s) % 8 != 0; },
      [](const Shape& s) {

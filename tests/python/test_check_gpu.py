@@ -132,7 +132,7 @@ def test_all_checks_pass_and_say_what_ran(machine):
     assert "NVIDIA H200" in machine.said and "for which it needs --racecheck-build" in machine.said
     assert "poison 0 caching off 1" in (machine.logs / "initcheck-calls.log").read_text()
     asked = (machine.canned / "asked").read_text()
-    assert "--tool initcheck --print-limit 100000 --show-backtrace no" in asked
+    assert "--tool initcheck --print-limit 1000000 --show-backtrace no" in asked
     assert "--set device=cuda" in asked and "schedule.warmup=2" in asked
 
 

@@ -36,6 +36,83 @@ def test_any_strides(dtype):
         assert torch.equal(a, b)
 
 
+def one_number_on(tensor):
+    """The same values one number behind an aligned address, contiguous."""
+    if tensor is None:
+        return None
+    memory = tensor.new_empty(tensor.numel() + 1)
+    memory[1:] = tensor.detach().flatten()
+    return memory[1:].view(tensor.shape).requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_any_addresses(dtype):
+    generator = torch.Generator().manual_seed(5)
+    batch, tensors = attention_operands(2, 16, 64, 24, True, False, LENGTHS, generator)
+    operands = leaves([None if t is None else t.to(dtype) for t in tensors], dtype)
+    moved = [one_number_on(t) for t in operands]
+    assert moved[0].is_contiguous() and moved[0].data_ptr() % 16 != 0
+    for a, b in zip(run_attention(operands, batch, 2, 0.1), run_attention(moved, batch, 2, 0.1), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_gradients_at_any_address_and_stride(dtype):
+    """dC and dr in one tensor, as the gradient of a concatenation comes; dY at an odd address, and as columns."""
+    batch = Batch([106])
+    rng = torch.tensor(RNG, device="cuda")
+    draw = lambda *shape: torch.randn(*shape, generator=generator).to("cuda", dtype).requires_grad_()
+    generator = torch.Generator().manual_seed(6)
+    x, shared, m = draw(batch.rows, 64), draw(6, 64), draw(1, 8, 64)
+    bounds = batch.begin_tensor, batch.end_tensor
+    c, r, _ = torch.ops.dba.compress(x, *bounds, None, None, shared, None, 0, 0.0, rng)
+    weight = torch.randn(r.numel() + c.numel(), device="cuda")
+    together = torch.autograd.grad((torch.cat([r.flatten(), c.flatten()]) * weight).sum(), [x, shared],
+                                   retain_graph=True)
+    apart = torch.autograd.grad([r, c], [x, shared], [weight[:r.numel()].view_as(r).clone(),
+                                                      weight[r.numel():].view_as(c).clone()])
+    assert all(torch.equal(a, b) for a, b in zip(together, apart, strict=True))
+
+    y = torch.ops.dba.restore(x, *bounds, shared[:4].repeat(2, 1), None, m, None, 2, False, 0.0, rng)
+    dy = torch.randn(y.shape, device="cuda").to(dtype)
+    expected = torch.autograd.grad(y, [x, m], dy, retain_graph=True)
+    columns = torch.stack([dy, dy], -1)[..., 0]
+    for given in (one_number_on(dy).detach(), columns):
+        found = torch.autograd.grad(y, [x, m], given, retain_graph=True)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_single_row_of_any_stride(kernels):
+    wide = torch.randn(3, 260, device="cuda").bfloat16()
+    begin, end = torch.tensor([0], device="cuda"), torch.tensor([1], device="cuda")
+    shared = torch.randn(8, 256, device="cuda").bfloat16()
+    call = lambda x: torch.ops.dba.compress(x, begin, end, None, None, shared, None, 0, 0.0, None)[0]
+    assert torch.equal(call(wide[:1, :256]), call(wide[:1, :256].clone()))
+
+
+def test_no_tokens_are_no_fall_back():
+    """Backend fused makes an error of every fall-back."""
+    nothing = torch.zeros(0, dtype=torch.int64, device="cuda")
+    x = torch.zeros(0, 64, device="cuda", requires_grad=True)
+    shared = torch.randn(8, 64, device="cuda", requires_grad=True)
+    c = torch.ops.dba.compress(x, nothing, nothing, None, None, shared, None, 0, 0.0, None)[0]
+    assert c.shape == (0, 8, 64)
+    assert torch.autograd.grad(c.sum(), shared)[0].count_nonzero() == 0
+
+
+def test_no_heads_are_an_error():
+    batch, tensors = attention_operands(2, 16, 64, 24, True, False, [5], torch.Generator().manual_seed(7))
+    with pytest.raises(RuntimeError, match="heads must be 1 or more, got 0"):
+        run_attention(leaves(tensors, torch.float32), batch, 0, 0.0)
+
+
+def test_heads_as_wide_as_the_widest_tokens():
+    z, weight = torch.randn(3, 5, 1024, device="cuda"), torch.randn(1024, 48, device="cuda")
+    rows = torch.ops.dba.fold(z, weight, None, 1, 0.5)[0]
+    expected = 0.5 * z.double() @ weight.double()
+    assert (rows.double() - expected).norm() < 1e-5 * expected.norm()
+
+
 NEIGHBOURS = [5, 1, 0, 17, 30, 9, 64, 3]  # the first tile of 64 rows has four of them
 POISONED = 3
 

@@ -47,10 +47,10 @@ ResidualDropout dropout_key(const Dropout& dropout, const Tensor& rng) {
 Tensor activate_cuda(const Tensor& hidden, const Optional& bias, std::string_view kind, double p, const Optional& rng) {
   const SettledTypes settled;
   const auto call = activate_call(hidden, bias, kind, p, rng);
+  const c10::cuda::CUDAGuard guard(hidden.device());
   if (!use_fused_on_gpu("activate", obstacle(hidden))) {
     return reference::activate(call);
   }
-  const c10::cuda::CUDAGuard guard(hidden.device());
   const auto rows = hidden.contiguous();
   const auto columns = wide_bias(call);
   const auto seed = contiguous_or_absent(call.dropout.rng);
@@ -69,11 +69,11 @@ std::tuple<Tensor, Tensor> activate_backward_cuda(const Tensor& hidden, const Op
                                                   double p, const Optional& rng, const Tensor& dy) {
   const SettledTypes settled;
   const auto call = activate_saved(hidden, bias, kind, p, rng);
+  const c10::cuda::CUDAGuard guard(hidden.device());
   if (!use_fused_on_gpu("activate_backward", obstacle(hidden))) {
     const auto gradients = reference::activate_backward(call, dy);
     return {gradients.hidden, gradients.bias};
   }
-  const c10::cuda::CUDAGuard guard(hidden.device());
   const auto rows = hidden.contiguous();
   const auto above = dy.contiguous();
   const auto columns = wide_bias(call);

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
       for (int x = 0; x < mixture.depth; ++x) {
         float weight = a[x * mixture.of_k];
-        weight = values ? fmaxf(weight, 0.0f) * mixture.kept_scale : weight;
+        weight = !values ? weight : weight < 0.0f ? 0.0f : weight * mixture.kept_scale;  // NaN stays
         float4 value;
         if (kStaged || !before) {
           value = four_columns<kStaged>(mixture.b, x, column, mixture.width);

@@ -92,12 +92,16 @@ std::string obstacle(const FoldCall& call, bool backward) {
   if (!backward && (call.each() && call.z.size(0) > 65535)) {
     return "rows are folded for up to 65535 sequences at once, got " + std::to_string(call.z.size(0));
   }
-  if (!backward && call.z.size(-1) / call.heads > 512) {
-    return "heads of z must be at most 512 wide, got " + std::to_string(call.z.size(-1) / call.heads);
+  constexpr int64_t kWidestHead = 8192;
+  if (!backward && call.z.size(-1) / call.heads > kWidestHead) {
+    return "heads of z must be at most " + std::to_string(kWidestHead) + " wide, got " +
+           std::to_string(call.z.size(-1) / call.heads);
   }
-  const auto longest = std::max({call.z.numel(), call.rows() * call.d(), call.z.size(-1) * call.d()});
-  if (longest > std::numeric_limits<int>::max() / 64) {
-    return "sizes must stay below 2²⁵ numbers a sequence, got " + std::to_string(longest);
+  const auto of_z = backward ? call.z.numel() : call.z.size(-2) * call.z.size(-1);
+  const auto most = std::max({of_z, call.rows() * call.d(), call.z.size(-1) * call.d()});
+  if (most > std::numeric_limits<int>::max() / 64) {
+    return std::string(backward ? "z" : "z of a sequence") +
+           ", its rows and a weight must each stay below 2²⁵ numbers, got " + std::to_string(most);
   }
   return {};
 }
@@ -107,10 +111,10 @@ std::tuple<Tensor, Tensor> fold_stack_cuda(const Tensor& z, at::TensorList weigh
                                            double scale) {
   const SettledTypes settled;
   const FoldCall call(z, weights, biases, tail, tail_bias, heads, scale);
+  const c10::cuda::CUDAGuard guard(z.device());
   if (!use_fused_on_gpu("fold", obstacle(call, /*backward=*/false))) {
     return reference::fold(call);
   }
-  const c10::cuda::CUDAGuard guard(z.device());
   const FoldProducts products(call);
   const auto options = z.options().dtype(products.type);
   const auto all_rows = call.rows();
@@ -155,10 +159,10 @@ std::vector<Tensor> fold_stack_backward_cuda(const Tensor& z, at::TensorList wei
   const SettledTypes settled;
   const FoldCall call(z, weights, biases, {}, {}, heads, scale);
   const bool whole = drows.has_value() && z.numel() > 0;
+  const c10::cuda::CUDAGuard guard(z.device());
   if (!use_fused_on_gpu("fold_backward", obstacle(call, /*backward=*/true)) || !whole) {
     return reference::fold_backward(call, value_or_absent(drows), value_or_absent(dbias));
   }
-  const c10::cuda::CUDAGuard guard(z.device());
   const FoldProducts products(call);
   const auto given = products.typed(*drows);
   const auto all_rows = given.size(-2);

@@ -102,8 +102,9 @@ cudaError_t launch(const FoldRowsArguments& a, cudaStream_t stream) {
 template <class T>
 cudaError_t launch(const FoldRowsArguments& a, cudaStream_t stream) {
   // One set of slots: a block a row, so that the GPU is busy; many: sixteen rows a block, so that weights are read
-  // less.
-  return a.batch == 1 ? launch<T, 1>(a, stream) : launch<T, 16>(a, stream);
+  // less, where their slots fit in shared memory.
+  constexpr int kWidestOfMany = 512;
+  return a.batch == 1 || a.width > kWidestOfMany ? launch<T, 1>(a, stream) : launch<T, 16>(a, stream);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <map>
+#include <mutex>
 #include <utility>
 
 /// Kernels in a row: from compute capability 9.0 on, one may begin before the one ahead of it has ended.
@@ -45,19 +47,39 @@ cudaError_t launch_overlapped(void (*kernel)(Parameters...), dim3 grid, unsigned
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 
-/// The same where the GPU can do it.
-template <class... Parameters, class... Arguments>
-cudaError_t launch_in_row(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared_bytes,
-                          cudaStream_t stream, const Arguments&... arguments) {
-  int device = 0, major = 0;
+/// Whether a kernel's code on the current GPU waits for the kernel before it. Code for compute capability 8.x does not,
+/// also where a newer GPU runs it, translated from PTX.
+inline cudaError_t waits_for_kernel_before(const void* kernel, bool& waits) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, bool> known;
+  int device = 0;
   if (const auto status = cudaGetDevice(&device); status != cudaSuccess) {
     return status;
   }
-  if (const auto status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  const std::lock_guard lock(mutex);
+  const std::pair key(device, kernel);
+  auto found = known.find(key);
+  if (found == known.end()) {
+    cudaFuncAttributes attributes;
+    if (const auto status = cudaFuncGetAttributes(&attributes, kernel); status != cudaSuccess) {
+      return status;
+    }
+    found = known.emplace(key, attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90).first;
+  }
+  waits = found->second;
+  return cudaSuccess;
+}
+
+/// The same where the kernel's code can do it.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_in_row(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared_bytes,
+                          cudaStream_t stream, const Arguments&... arguments) {
+  bool waits = false;
+  if (const auto status = waits_for_kernel_before(reinterpret_cast<const void*>(kernel), waits);
       status != cudaSuccess) {
     return status;
   }
-  if (major >= 9) {
+  if (waits) {
     return launch_overlapped(kernel, grid, threads, shared_bytes, stream, arguments...);
   }
   kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);

@@ -27,8 +27,10 @@ bool hopper_serves(const char* function, const Tensor& x, const char* obstacle) 
   if (!hopper_chosen()) {
     return false;
   }
-  if (obstacle == nullptr && x.size(0) >= int64_t{1} << 31) {
-    obstacle = "the Hopper kernels take fewer than 2^31 rows";
+  // Ends of ranges, a little beyond the last row, are ints.
+  constexpr int64_t kMostRows = (int64_t{1} << 31) - (1 << 16);
+  if (obstacle == nullptr && x.size(0) > kMostRows) {
+    obstacle = "the Hopper kernels take up to 2^31 - 2^16 rows";
   }
   if (obstacle != nullptr) {
     log_choice(std::string(function) + ": the general CUDA kernels, because " + obstacle);
@@ -66,7 +68,7 @@ struct RestoreCall {
   }
   /// The Hopper kernels read M as elements.
   void round_m(const RestoreOperands& given) {
-    m_elements = given.m_rounded.defined() ? given.m_rounded : given.m.to(tokens.scalar_type()).contiguous();
+    m_elements = given.m_rounded.defined() ? given.m_rounded : aligned(given.m.to(tokens.scalar_type()));
     arguments.m_elements = m_elements.const_data_ptr();
   }
 

@@ -14,12 +14,16 @@ namespace dba::ops::cuda {
 
 using at::Tensor;
 
-std::string tokens_obstacle(const Tensor& x, const Sequences& sequences) {
+namespace {
+
+/// Bytes that the kernels read at once.
+constexpr uintptr_t kAlignment = 16;
+
+}  // namespace
+
+std::string tokens_obstacle(const Tensor& x) {
   if (x.scalar_type() == at::kDouble) {
     return "the CUDA kernels take float16, bfloat16 and float32, and x is float64";
-  }
-  if (x.numel() == 0 || sequences.count() == 0) {
-    return "there are no tokens";
   }
   if (x.size(1) < 8 || x.size(1) > 1024) {
     return "the CUDA kernels take widths from 8 to 1024, and x has " + std::to_string(x.size(1));
@@ -44,14 +48,21 @@ bool hopper_chosen() {
   return cuda_kernels() != CudaKernels::general && at::cuda::getCurrentDeviceProperties()->major == 9;
 }
 
+Tensor aligned(const Tensor& tensor) {
+  const auto packed = tensor.contiguous();
+  return reinterpret_cast<uintptr_t>(packed.const_data_ptr()) % kAlignment == 0 ? packed : packed.clone();
+}
+
 Matrix matrix_of(const Tensor& rows) {
-  return {rows.const_data_ptr(), rows.size(0), rows.stride(0), static_cast<int>(rows.size(1))};
+  // A single row may have any stride.
+  const int64_t stride = rows.size(0) == 1 ? rows.size(1) : rows.stride(0);
+  return {rows.const_data_ptr(), rows.size(0), stride, static_cast<int>(rows.size(1))};
 }
 
 Tensor readable_rows(const Tensor& rows) {
-  // A single row may have any stride.
-  const bool side_by_side = rows.stride(1) == 1 && rows.stride(0) >= rows.size(1);
-  return side_by_side && describable(matrix_of(rows)) ? rows : rows.contiguous();
+  const auto matrix = matrix_of(rows);
+  const bool side_by_side = (rows.stride(1) == 1 || rows.size(1) == 1) && matrix.stride >= rows.size(1);
+  return side_by_side && describable(matrix) ? rows : aligned(rows);
 }
 
 BoundsOperand::BoundsOperand(const Sequences& sequences)
@@ -62,7 +73,7 @@ Bounds BoundsOperand::bounds() const {
 }
 
 Tensor floats(const Tensor& tensor) {
-  return tensor.defined() ? tensor.to(at::kFloat).contiguous() : tensor;
+  return tensor.defined() ? aligned(tensor.to(at::kFloat)) : tensor;
 }
 
 float* float_data(const Tensor& tensor) {
@@ -89,16 +100,13 @@ RowsOperand::RowsOperand(const ScoreRows& rows, const Tensor& x)
   if (rows.each.defined() && rows.each.size(1) > 0) {
     each = rows.each.to(x.scalar_type());
     const bool rows_in_order = each.stride(2) == 1 && each.stride(1) == each.size(2) && each.stride(0) % 8 == 0 &&
-                               reinterpret_cast<uintptr_t>(each.const_data_ptr()) % 16 == 0;
+                               reinterpret_cast<uintptr_t>(each.const_data_ptr()) % kAlignment == 0;
     if (!rows_in_order) {
-      each = each.contiguous();
+      each = aligned(each);
     }
   }
   if (rows.shared.defined() && rows.shared.size(0) > 0) {
-    shared = rows.shared.to(x.scalar_type()).contiguous();
-    if (reinterpret_cast<uintptr_t>(shared.const_data_ptr()) % 16 != 0) {
-      shared = shared.clone();
-    }
+    shared = aligned(rows.shared.to(x.scalar_type()));
   }
 }
 

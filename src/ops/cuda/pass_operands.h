@@ -10,8 +10,8 @@
 /// Tensors as the kernels of the passes want them. Everything here lives as long as the launch it is made for.
 namespace dba::ops::cuda {
 
-/// Why no fused kernel takes these tokens, or empty: float64, a width beyond them, nothing to do.
-std::string tokens_obstacle(const at::Tensor& x, const Sequences& sequences);
+/// Why no fused kernel takes tokens of this type and width, or empty.
+std::string tokens_obstacle(const at::Tensor& x);
 
 Element element_of(at::ScalarType type);
 /// Whether PyTorch's switch, set by either of its names (`fp32_precision`, `allow_tf32`), lets float32 products round
@@ -21,6 +21,8 @@ int multiprocessors();
 /// Whether the current device runs the Hopper kernels and they are not switched off.
 bool hopper_chosen();
 
+/// Contiguous, at an address that 16 bytes at once can be read from.
+at::Tensor aligned(const at::Tensor& tensor);
 /// Rows side by side; a copy where the strides or the address are not what the copy engine reads.
 at::Tensor readable_rows(const at::Tensor& rows);
 Matrix matrix_of(const at::Tensor& rows);
@@ -51,7 +53,7 @@ struct DropoutOperand {
 at::Tensor bias_of(const at::Tensor& bias, const at::Tensor& x);
 /// Points to it in float or as elements, whichever it is.
 void set_bias(const at::Tensor& bias, const float*& in_floats, const void*& as_elements);
-/// In float and contiguous; undefined stays undefined.
+/// In float and aligned; undefined stays undefined.
 at::Tensor floats(const at::Tensor& tensor);
 float* float_data(const at::Tensor& tensor);
 /// Scratch of so many bytes; poisoned with NaN where DBA_POISON_SCRATCH=1 asks for it.

@@ -26,10 +26,15 @@ Tensor as_type_of(const Tensor& gradient, const Optional& operand) {
   return operand.has_value() && operand->defined() ? gradient.to(operand->scalar_type()) : Tensor();
 }
 
-/// The choice, made on x's device. `rows` and `heads` bound what the kernels take.
+/// The choice, made on x's device. `slots` and `heads` bound what the kernels take. Where there are no tokens the
+/// reference serves, as part of the kernels.
 bool fused(const char* function, const Tensor& x, const Sequences& sequences, int64_t heads = 1, int64_t slots = 1) {
+  check_heads(function, heads, "rows", slots);
+  if (x.numel() == 0 || sequences.count() == 0) {
+    return false;
+  }
   const c10::cuda::CUDAGuard guard(x.device());
-  auto obstacle = tokens_obstacle(x, sequences);
+  auto obstacle = tokens_obstacle(x);
   if (obstacle.empty() && (heads > 32 || slots / heads > 256)) {
     obstacle = "the CUDA kernels take up to 32 heads of up to 256 slots, got " + std::to_string(heads) + " of " +
                std::to_string(slots / heads);

@@ -51,7 +51,6 @@ ResidualDropout dropout_key(const Dropout& dropout, const Tensor& rng) {
 }
 
 void run_forward(const ResidualNormCall& call, const reference::ResidualNorm& out) {
-  const c10::cuda::CUDAGuard guard(call.residual.device());
   const auto type = accumulation_type(call.residual.scalar_type());
   const auto residual = call.residual.contiguous();
   const auto branch = contiguous_or_absent(call.branch.value);
@@ -80,7 +79,6 @@ void run_forward(const ResidualNormCall& call, const reference::ResidualNorm& ou
 Tensor run_backward(const reference::ResidualNormSaved& saved, const Tensor& dsum, const Tensor& dy,
                     at::ScalarType branch_type, const Tensor& dresidual, const Tensor& dbranch) {
   const auto& shaped = dy.defined() ? dy : dsum;
-  const c10::cuda::CUDAGuard guard(shaped.device());
   const auto residual_type = dy.defined() ? saved.x.scalar_type() : dsum.scalar_type();
   const auto options = shaped.options().dtype(accumulation_type(residual_type));
   const auto x = contiguous_or_absent(saved.x);
@@ -125,6 +123,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> residual_norm_cuda(const Tensor& resi
   const SettledTypes settled;
   const auto call = residual_norm_call(residual, branch, branch_bias, weight, bias, eps, p, rng, keep_sum, dtype);
   reference::ResidualNorm out;
+  const c10::cuda::CUDAGuard guard(residual.device());
   if (use_fused_on_gpu("residual_norm", obstacle(residual))) {
     const auto rows = residual.size(0);
     const auto statistics = residual.options().dtype(accumulation_type(residual.scalar_type()));
@@ -144,6 +143,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> residual_norm_backward_cuda(
     std::optional<at::ScalarType> branch_dtype) {
   const SettledTypes settled;
   const auto saved = residual_norm_saved(x, branch, branch_bias, weight, bias, mean, rstd, p, rng, branch_dtype);
+  const c10::cuda::CUDAGuard guard(x.device());
   if (!use_fused_on_gpu("residual_norm_backward", obstacle(x))) {
     const auto gradients = reference::residual_norm_backward(saved, value_or_absent(dsum), dy);
     return {gradients.residual, gradients.branch, gradients.branch_bias, gradients.weight, gradients.bias};
@@ -159,6 +159,7 @@ Tensor residual_sum_cuda(const Tensor& residual, const Tensor& branch, const Opt
                          const Optional& rng) {
   const SettledTypes settled;
   const auto added = residual_sum_branch(residual, branch, branch_bias, p, rng);
+  const c10::cuda::CUDAGuard guard(residual.device());
   if (!use_fused_on_gpu("residual_sum", obstacle(residual))) {
     return reference::residual_sum(residual, added);
   }
@@ -171,6 +172,7 @@ std::tuple<Tensor, Tensor> residual_sum_backward_cuda(const Tensor& dsum, const 
                                                       const Optional& rng, at::ScalarType branch_dtype) {
   const SettledTypes settled;
   const Branch branch{{}, value_or_absent(branch_bias), dropout_of(p, rng)};
+  const c10::cuda::CUDAGuard guard(dsum.device());
   if (!use_fused_on_gpu("residual_sum_backward", obstacle(dsum))) {
     const auto gradients = reference::residual_sum_backward(dsum, branch, branch_dtype);
     return {gradients.branch, gradients.branch_bias};
