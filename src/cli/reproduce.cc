@@ -118,12 +118,14 @@ std::string_view bare(std::string_view path) {
   return path;
 }
 
-/// The path of the table, for people; doubts about it go to standard error.
-std::string written_page(const reproduce::Experiment& experiment, const reproduce::Places& places) {
-  const auto page = write_page(experiment, places);
+/// Doubts about the table, and what it does without, go to standard error.
+reproduce::Page written_page(const reproduce::Experiment& experiment, const reproduce::Places& places) {
+  auto page = write_page(experiment, places);
   for (const auto& doubt : page.doubts)
     std::cerr << "warning: " << doubt << "\n";
-  return page.file.string();
+  for (const auto& fault : page.left_out)
+    std::cerr << "left out of the table: " << fault << "\n";
+  return page;
 }
 
 void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments arguments) {
@@ -147,7 +149,10 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
     return;
   }
   if (arguments.table) {
-    std::cout << written_page(experiment, places) << "\n";
+    const auto page = written_page(experiment, places);
+    std::cout << page.file.string() << "\n";
+    if (!page.left_out.empty())
+      throw ExitStatus{kFailed};
     return;
   }
   if (!run::is_there(places.configs))
@@ -177,7 +182,7 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   std::cout << outcome.finished << " of " << bytes::counted(runs.size(), "run") << " finished";
   if (outcome.without_data > 0)
     std::cout << ", " << outcome.without_data << " without data";
-  std::cout << "; the table is " << page << "\n";
+  std::cout << "; the table is " << page.file.string() << "\n";
   if (!outcome.elsewhere.empty()) {
     std::string names;
     for (const auto& name : outcome.elsewhere)

@@ -87,7 +87,8 @@ void describe_cache(const std::filesystem::path& path, FileDescription& result) 
     result.channels = set.encoding().channels;
     const auto counts = set.class_counts();
     for (std::size_t i = 0; i < counts.size(); ++i)
-      result.classes[set.encoding().labels.name(i)] = static_cast<std::uint64_t>(counts[i]);
+      if (counts[i] > 0)
+        result.classes[set.encoding().labels.name(i)] = static_cast<std::uint64_t>(counts[i]);
     LengthCounter lengths(set.kind() == Kind::series ? "steps" : "symbols");
     for (const std::int64_t length : set.lengths())
       lengths.add(static_cast<std::uint64_t>(length));

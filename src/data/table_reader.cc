@@ -113,7 +113,10 @@ class ListOpsReader : public TableReader {
       return false;
     strip_listops(example.text, stripped_);
     example.text.swap(stripped_);
-    constexpr const char* kRemedy = "; the file is damaged: fetch it again, or make it with dba generate listops";
+    constexpr const char* kRemedy =
+        "; the file is damaged: fetch it again, or make it with dba generate listops (data of one's own with the "
+        "columns "
+        "Source and Target: data.format=tsv, or --format of dba data check)";
     if (const std::string fault = listops_fault(example.text); !fault.empty())
       fail("is no expression of digits, [MIN, [MAX, [MED, [SM and ]: " + fault + kRemedy);
     const std::string label = example.label.value_or("");

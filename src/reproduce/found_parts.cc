@@ -1,6 +1,7 @@
 #include "reproduce/found_parts.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -27,25 +28,46 @@ void part_by_data(FoundParts& parts) {
 
 using Digests = std::map<std::string, std::string>;  // by part
 
-/// Those of the parts that all results of the task have, of the results that have any.
-Digests comparable(const Result& result, std::span<const Result> results) {
-  Digests digests = result.data;
-  for (const Result& other : results) {
-    if (other.task == result.task && !other.data.empty())
-      std::erase_if(digests, [&](const auto& digest) { return !other.data.contains(digest.first); });
-  }
-  return digests;
+/// Results that may have been made on the same data.
+struct SameData {
+  Digests data;                     // all that they have
+  std::vector<std::size_t> places;  // among the results
+};
+
+bool differ(const Digests& a, const Digests& b) {
+  return std::ranges::any_of(a, [&](const auto& digest) {
+    const auto other = b.find(digest.first);
+    return other != b.end() && other->second != digest.second;
+  });
 }
 
-using ByData = std::map<Digests, std::vector<std::size_t>>;  // places among the results
+/// Those of a task that have digests. One with fewer of them than others goes to the first that it does not contradict.
+std::vector<SameData> by_data(const std::string& task, std::span<const Result> results) {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].task == task && !results[i].data.empty())
+      places.push_back(i);
+  }
+  std::ranges::stable_sort(places, std::greater<>(), [&](std::size_t place) { return results[place].data.size(); });
+  std::vector<SameData> sets;
+  for (const std::size_t place : places) {
+    const Digests& data = results[place].data;
+    auto found = std::ranges::find_if(sets, [&](const SameData& set) { return !differ(set.data, data); });
+    if (found == sets.end())
+      found = sets.insert(sets.end(), SameData{});
+    found->data.insert(data.begin(), data.end());
+    found->places.push_back(place);
+  }
+  return sets;
+}
 
 /// "training data 0a1b2c3d", for those of the parts in which the data sets differ.
-std::string name_of_data(const Digests& data, const ByData& all) {
+std::string name_of_data(const Digests& data, std::span<const SameData> all) {
   constexpr std::size_t kShown = 8;
   std::string name;
-  for (const auto& [part, digest] : data) {
-    if (std::ranges::any_of(all, [&](const auto& other) { return other.first.at(part) != digest; }))
-      name += (name.empty() ? "" : ", ") + part + " data " + digest.substr(0, kShown);
+  for (const auto& one : data) {
+    if (std::ranges::any_of(all, [&](const SameData& other) { return differ({one}, other.data); }))
+      name += (name.empty() ? "" : ", ") + one.first + " data " + one.second.substr(0, kShown);
   }
   return name;
 }
@@ -54,25 +76,20 @@ void part_by_digests(FoundParts& parts) {
   const auto before = parts.results;
   const auto tasks = parts.experiment.tasks;
   for (const Task& task : tasks) {
-    ByData by_data;
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      if (before[i].task != task.name || before[i].data.empty())
-        continue;
-      by_data[comparable(before[i], before)].push_back(i);
-    }
-    if (by_data.size() < 2)
+    const auto sets = by_data(task.name, before);
+    if (sets.size() < 2)
       continue;
+    auto row = std::ranges::find(parts.experiment.tasks, task.name, &Task::name);
     std::string doubt;
-    for (const auto& [data, places] : by_data) {
-      const std::string name = name_of_data(data, by_data);
+    for (const auto& [data, places] : sets) {
+      const std::string name = name_of_data(data, sets);
       std::string files;
       for (const std::size_t place : places) {
         files += (files.empty() ? "" : ", ") + before[place].file;
         parts.results[place].task += " (" + name + ")";
       }
       doubt += (doubt.empty() ? "" : "; ") + name + ": " + files;
-      const auto row = std::ranges::find(parts.experiment.tasks, task.name, &Task::name);
-      parts.experiment.tasks.insert(
+      row = parts.experiment.tasks.insert(
           row + 1, {task.name + " (" + name + ")", task.title + " (" + name + ")", /*other_data=*/true});
     }
     parts.doubts.push_back(task.title + ": the results were made on different data and are not averaged (" + doubt +

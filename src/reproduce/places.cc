@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
 #include "reproduce/result.h"
 #include "run/folders.h"
@@ -51,9 +50,10 @@ bool result_is_damaged(const Run& run, const Places& places) {
   if (!run::is_there(places.result(run)))
     return false;
   try {
-    read_result(places.result(run));
-    return false;
-  } catch (const bytes::FormatError&) {
+    const Result result = read_result(places.result(run));
+    return result.task != run.task || result.method != run.method || result.variant != run.variant ||
+           result.seed != run.seed;
+  } catch (const std::exception&) {
     return true;
   }
 }

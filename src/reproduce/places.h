@@ -39,7 +39,7 @@ enum class State {
   no_data,
 };
 
-/// Whether its result is there and cannot be read.
+/// Whether its result is there and cannot be read, or is another run's.
 bool result_is_damaged(const Run& run, const Places& places);
 
 State state_of(const Run& run, const Places& places);

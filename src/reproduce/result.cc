@@ -165,13 +165,21 @@ Result read_result(const std::filesystem::path& file) {
   }
 }
 
-std::vector<Result> read_results(const std::filesystem::path& folder) {
+std::vector<Result> read_results(const std::filesystem::path& folder, std::vector<std::string>* left_out) {
   auto names = run::names_in(folder);
   std::ranges::sort(names);
   std::vector<Result> results;
-  for (const std::string& name : names)
-    if (name.ends_with(".json") && !name.starts_with("."))
+  for (const std::string& name : names) {
+    if (!name.ends_with(".json") || name.starts_with("."))
+      continue;
+    try {
       results.push_back(read_result(folder / name));
+    } catch (const std::exception& error) {
+      if (left_out == nullptr)
+        throw;
+      left_out->emplace_back(error.what());
+    }
+  }
   return results;
 }
 

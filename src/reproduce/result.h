@@ -41,7 +41,8 @@ Result write_result(const Experiment& experiment, const Run& run, const std::fil
 Result read_result(const std::filesystem::path& file);
 
 /// All results of a folder, by the order of their files' names; none for a folder that is not there. Only files that
-/// end in .json are looked at.
-std::vector<Result> read_results(const std::filesystem::path& folder);
+/// end in .json are looked at. What is wrong with files that cannot be read goes to `left_out`, a sentence each;
+/// without it the first of them is thrown.
+std::vector<Result> read_results(const std::filesystem::path& folder, std::vector<std::string>* left_out = nullptr);
 
 }  // namespace dba::reproduce

@@ -322,11 +322,12 @@ Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, co
 Page write_page(const Experiment& experiment, const Places& places) {
   run::make_folders(places.results);
   const auto file = places.results / "README.md";
-  const auto results = read_results(places.results);
+  std::vector<std::string> left_out;
+  const auto results = read_results(places.results, &left_out);
   const std::string page = results_page(experiment, results);
   const std::array parts = {std::as_bytes(std::span(page))};
   bytes::atomic_write(file, parts);
-  return {file, found_parts(experiment, results).doubts};
+  return {file, found_parts(experiment, results).doubts, std::move(left_out)};
 }
 
 }  // namespace dba::reproduce

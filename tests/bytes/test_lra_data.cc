@@ -86,9 +86,12 @@ class ListOpsBelow {
       text += "[MAX 1 0 ]\t" + label + "\n";
     write(folder_ / ("listops/basic_" + part + ".tsv"), text);
   }
+  /// As `dba data cache` does: of the training part first, whose encoding the others take.
   void cache(const std::string& part, const std::string& name) const {
     CacheSource source{folder_ / ("listops/basic_" + part + ".tsv"), {}, {}, {}};
     source.tokeniser.scheme = Scheme::whitespace;
+    if (part != "train")
+      source.encoding = CachedSet::open(folder_ / "listops/train.cache").encoding();
     build_cache(source, folder_ / ("listops/" + name + ".cache"));
   }
   LraReport check() const {
@@ -130,6 +133,14 @@ TEST(Lra, CachesAreWhatRunsTake) {
   EXPECT_THAT(folder.check().to_text(), AllOf(HasSubstr("listops/train.cache, cache\n    data digest " + digest),
                                               HasSubstr("basic_train.tsv, listops")));
   EXPECT_THAT(folder.check().to_json(), HasSubstr("\"digest\": \"" + digest));
+  folder.put("val", {"0", "0"});
+  folder.cache("val", "validation");
+  EXPECT_TRUE(folder.check().sound()) << "a class that a part lacks: " << folder.check().to_text();
+  folder.put("test", std::vector<std::string>(100, "0"));
+  folder.cache("test", "test");
+  EXPECT_THAT(folder.check().to_text(), HasSubstr("test.cache has no example of \"1\", which the training part has"));
+  folder.put("test", {"0", "1"});
+  folder.cache("test", "test");
   folder.put("train", {"0", "1", "1"});
   EXPECT_FALSE(folder.check().sound());
   EXPECT_THAT(folder.check().to_text(), AllOf(HasSubstr("train: 2 examples"), HasSubstr("train.cache, which runs take"),

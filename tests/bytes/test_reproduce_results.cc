@@ -106,6 +106,14 @@ TEST(ReproduceTable, ResultsOnDifferentDataAreNotAveraged) {
                           HasSubstr("| Apples (training data 22222222) | here | 75.0 ± 7.1 (2) |\n| "),
                           HasSubstr("| Pears | here | 40.0 (1) |"),
                           HasSubstr("(training data 11111111: a.json; training data 22222222: b.json, c.json)")));
+  EXPECT_LT(page.find("| Apples (training data 11111111)"), page.find("| Apples (training data 22222222)"));
+
+  results.push_back(result_of("apples", "softmax", 0.6));
+  results.back().data = {{"test", "7777777777777777"}};
+  EXPECT_THAT(results_page(small.experiment, results),
+              AllOf(HasSubstr("| Apples (training data 11111111) | here | 90.0 (1) | 60.0 (1) |"),
+                    HasSubstr("| Apples (training data 22222222) | here | 75.0 ± 7.1 (2) |")))
+      << "one that lacks a part does not join those that differ in it";
 }
 
 TEST(ReproduceTable, MeansAreOverTheTasksThatAllMethodsHaveRun) {

@@ -135,6 +135,8 @@ def test_digests_tell_data_sets_apart_and_seeds_do_not(whole, tmp_path):
     (folder / "results" / "image-dba-updates4-seed1.json").write_text("{")
     damaged = reproduce(folder, "--table", check=False)
     assert damaged.returncode == 1 and "image-dba-updates4-seed1.json" in damaged.stderr
+    beside = reproduce(folder, "--tasks", "image", "--methods", "softmax", "--updates", 4)
+    assert "1 of 1 run finished" in beside.stdout and "left out of the table" in beside.stderr
     assert "is damaged" in reproduce(folder, "--list", "--tasks", "image", "--updates", 4).stdout
     remade = reproduce(folder, "--tasks", "image", "--methods", "dba", "--updates", 4)
     assert "seed1.json: damaged; the run is made again" in remade.stderr
