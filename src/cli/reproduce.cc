@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bytes/count.h"
+#include "bytes/listed.h"
 #include "cli/cuda_driver.h"
 #include "cli/efficiency.h"
 #include "cli/exit_status.h"
@@ -72,9 +73,10 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
   for (const auto& run : runs)
     width = std::max(width, run.name().size());
   for (const auto& run : runs) {
-    const auto state = reproduce::state_of(run, places);
+    const auto result = result_file(run, places);
+    const auto state = reproduce::state_of(run, places, result);
     std::cout << run.name() << std::string(width + 2 - run.name().size(), ' ') << to_string(state);
-    if (result_is_damaged(run, places))
+    if (result == reproduce::ResultFile::damaged)
       std::cout << " (" << places.result(run).string() << " is damaged)";
     if (state == reproduce::State::no_data)
       std::cout << " (" << reproduce::missing_data(run, places).front().string() << ")";
@@ -183,13 +185,10 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
   if (outcome.without_data > 0)
     std::cout << ", " << outcome.without_data << " without data";
   std::cout << "; the table is " << page.file.string() << "\n";
-  if (!outcome.elsewhere.empty()) {
-    std::string names;
-    for (const auto& name : outcome.elsewhere)
-      names += (names.empty() ? "" : ", ") + name;
-    std::cerr << "another dba reproduce is making " << names << " in " << places.runs.string()
+  if (!outcome.elsewhere.empty())
+    std::cerr << "another dba reproduce is making " << bytes::listed(outcome.elsewhere) << " in "
+              << places.runs.string()
               << "; wait for its end and give the same command again, or name other --runs and --results\n";
-  }
   if (outcome.unfinished > 0 && outcome.failures.empty()) {
     std::cout << "the time is over; the same command goes on with " << bytes::counted(outcome.unfinished, "run")
               << "\n";
@@ -281,12 +280,8 @@ void add_reproduce(CLI::App& app) {
     std::vector<std::string> names;
     for (const auto* subcommand : reproduce->get_subcommands([](const CLI::App*) { return true; }))
       names.push_back(subcommand->get_name());
-    if (reproduce->remaining().empty()) {
-      std::string all;
-      for (const auto& name : names)
-        all += (all.empty() ? "" : ", ") + name;
-      throw CLI::ValidationError("reproduce", "name an experiment: " + all);
-    }
+    if (reproduce->remaining().empty())
+      throw CLI::ValidationError("reproduce", "name an experiment: " + bytes::listed(names));
     const std::string name = reproduce->remaining().front();
     throw CLI::ValidationError(
         "reproduce", "there is no experiment \"" + name + "\"; did you mean " + config::nearest_of(name, names) + "?");

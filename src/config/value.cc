@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "bytes/listed.h"
 #include "bytes/quote.h"
 #include "dba/bytes/errors.h"
 
@@ -64,10 +65,7 @@ std::string what_came(const Value& value) {
     case Value::Shape::list:
       break;
   }
-  std::string text;
-  for (const std::string& item : value.items)
-    text += (text.empty() ? "" : ", ") + item;
-  return "the list " + in_quotes("[" + text + "]");
+  return "the list " + in_quotes("[" + bytes::listed(value.items) + "]");
 }
 
 // Each takes what it can read and returns whether it could.

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "bytes/count.h"
+#include "bytes/listed.h"
 #include "dba/bytes/atomic_write.h"
 #include "reproduce/efficiency.h"
 #include "reproduce/paper_efficiency.h"
@@ -158,11 +159,7 @@ std::string other_builds(const EfficiencyResults& results) {
   }
   std::string text;
   for (const auto& [build, names] : methods) {
-    std::string list;
-    for (const auto& name : names) {
-      list += (list.empty() ? "" : ", ") + name;
-    }
-    text += "\nFigures of dba " + build + ": " + list + ".\n";
+    text += "\nFigures of dba " + build + ": " + bytes::listed(names) + ".\n";
   }
   return text;
 }

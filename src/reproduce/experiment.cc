@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "bytes/listed.h"
 #include "config/keys.h"
 #include "dba/bytes/errors.h"
 
@@ -16,14 +17,11 @@ std::vector<Item> choose(const std::vector<Item>& known, const std::vector<std::
   std::vector<std::string> names;
   for (const Item& item : known)
     names.push_back(name_of(item));
-  std::string all;
-  for (const std::string& name : names)
-    all += (all.empty() ? "" : ", ") + name;
   for (const std::string& name : wanted) {
     if (std::ranges::find(names, name) == names.end())
       throw std::invalid_argument("dba reproduce " + experiment + ": there is no " + what + " " +
                                   bytes::in_quotes(name) + "; did you mean " + config::nearest_of(name, names) +
-                                  "? There are: " + all);
+                                  "? There are: " + bytes::listed(names));
   }
   std::vector<Item> chosen;
   for (const Item& item : known) {

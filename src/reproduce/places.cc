@@ -46,21 +46,25 @@ std::vector<std::filesystem::path> missing_data(const Run& run, const Places& pl
   return missing;
 }
 
-bool result_is_damaged(const Run& run, const Places& places) {
+ResultFile result_file(const Run& run, const Places& places) {
   if (!run::is_there(places.result(run)))
-    return false;
+    return ResultFile::absent;
   try {
     const Result result = read_result(places.result(run));
-    return result.task != run.task || result.method != run.method || result.variant != run.variant ||
-           result.seed != run.seed;
+    const bool own = result.task == run.task && result.method == run.method && result.variant == run.variant &&
+                     result.seed == run.seed;
+    return own ? ResultFile::whole : ResultFile::damaged;
   } catch (const std::exception&) {
-    return true;
+    return ResultFile::damaged;
   }
 }
 
 State state_of(const Run& run, const Places& places) {
-  const bool has_result = run::is_there(places.result(run)) && !result_is_damaged(run, places);
-  if (has_result || run::is_there(places.run_folder(run) / "report.json"))
+  return state_of(run, places, result_file(run, places));
+}
+
+State state_of(const Run& run, const Places& places, ResultFile result) {
+  if (result == ResultFile::whole || run::is_there(places.run_folder(run) / "report.json"))
     return State::finished;
   if (!missing_data(run, places).empty())
     return State::no_data;

@@ -39,9 +39,13 @@ enum class State {
   no_data,
 };
 
-/// Whether its result is there and cannot be read, or is another run's.
-bool result_is_damaged(const Run& run, const Places& places);
+/// Of the file that holds its result; damaged: it cannot be read, or is another run's.
+enum class ResultFile { absent, damaged, whole };
 
+ResultFile result_file(const Run& run, const Places& places);
+
+/// With `result` for a caller who knows it already: to look it up is to read the file.
+State state_of(const Run& run, const Places& places, ResultFile result);
 State state_of(const Run& run, const Places& places);
 std::string to_string(State state);
 

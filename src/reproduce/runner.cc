@@ -114,15 +114,16 @@ class Runner {
     std::list<const Run*> waiting;
     std::set<std::string> told;
     for (const Run& run : runs_) {
-      const State state = state_of(run, places_);
-      if (result_is_damaged(run, places_))
+      const ResultFile result = result_file(run, places_);
+      const State state = state_of(run, places_, result);
+      if (result == ResultFile::damaged)
         screen_.line(places_.result(run).string() + ": damaged; " +
                      (state == State::finished  ? "it is written anew from the run's report"
                       : state == State::no_data ? "fetch it again, or delete it"
                                                 : "the run is made again"));
       switch (state) {
         case State::finished:
-          count_finished(run);
+          count_finished(run, result);
           break;
         case State::no_data:
           ++outcome_.without_data;
@@ -166,8 +167,8 @@ class Runner {
     return group;
   }
 
-  void count_finished(const Run& run) {
-    if (run::is_there(places_.result(run)) && !result_is_damaged(run, places_))
+  void count_finished(const Run& run, ResultFile result) {
+    if (result == ResultFile::whole)
       ++outcome_.finished;
     else
       keep_result(run);
@@ -183,8 +184,9 @@ class Runner {
         screen_.line(run.name() + ": is left to " + owner + ", which is making it");
         return false;
       }
-      if (state_of(run, places_) == State::finished) {
-        count_finished(run);
+      const ResultFile result = result_file(run, places_);
+      if (state_of(run, places_, result) == State::finished) {
+        count_finished(run, result);
         return false;
       }
       locks.push_back(std::move(*lock));

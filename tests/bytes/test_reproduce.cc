@@ -103,7 +103,7 @@ TEST(ReproduceRunner, ADamagedResultIsNoResult) {
   const auto run = small.runs().front();
   const std::string whole = bytes::contents(small.places.result(run));
   write(small.places.result(run), whole.substr(0, whole.size() / 2));
-  EXPECT_TRUE(result_is_damaged(run, small.places));
+  EXPECT_EQ(result_file(run, small.places), ResultFile::damaged);
   EXPECT_EQ(state_of(run, small.places), State::finished) << "by its report";
   EXPECT_EQ(small.make().finished, 4u);
   EXPECT_EQ(bytes::contents(small.places.result(run)), whole);
@@ -113,7 +113,7 @@ TEST(ReproduceRunner, ADamagedResultIsNoResult) {
   std::filesystem::remove_all(small.places.run_folder(run));
   EXPECT_EQ(state_of(run, small.places), State::fresh);
   EXPECT_EQ(small.make().finished, 4u);
-  EXPECT_FALSE(result_is_damaged(run, small.places));
+  EXPECT_NE(result_file(run, small.places), ResultFile::damaged);
 }
 
 TEST(ReproduceRunner, ARunThatAnotherProcessMakesIsLeftToIt) {
