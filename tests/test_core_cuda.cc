@@ -26,7 +26,7 @@ TEST_F(CoreOnGpu, IsTheReferenceInEveryFormShapeAndType) {
         SCOPED_TRACE(::testing::Message() << kind.name << " " << shape << " " << c10::toString(type));
         const CoreCase given(shape, kind, type, ++seed);
         poison_memory();
-        expect_twice_as_close(given.run(), given.reference(type), given.reference(at::kDouble), given.names(), type);
+        expect_twice_as_close(given.run(), given.reference(), given.exact(), given.names(), given.allowance());
       }
     }
   }
@@ -75,8 +75,7 @@ TEST_F(CoreOnGpu, TakesStridedSummariesAndWeightsOfMixedTypes) {
     given.r = given.r.t().contiguous().t();
     given.dm = given.dm.transpose(1, 2).contiguous().transpose(1, 2);
     const auto got = given.run();
-    expect_twice_as_close(got, given.reference(at::kBFloat16), given.reference(at::kDouble), given.names(),
-                          at::kBFloat16);
+    expect_twice_as_close(got, given.reference(), given.exact(), given.names(), given.allowance());
     size_t i = 4;
     for (const auto member : ops::core_weight_members()) {
       if ((given.weights.*member).defined()) {
@@ -91,13 +90,12 @@ TEST_F(CoreOnGpu, WhatIsBeyondTheKernelsFallsBack) {
   for (const CoreKind& kind : core_kinds()) {
     SCOPED_TRACE(kind.name);
     const CoreCase wide({1, 4, 256, 64, 6, 16, true, 0.25}, kind, at::kFloat, 10);
-    expect_twice_as_close(wide.run(), wide.reference(at::kFloat), wide.reference(at::kDouble), wide.names(),
-                          at::kFloat);
+    expect_twice_as_close(wide.run(), wide.reference(), wide.exact(), wide.names(), wide.allowance());
     CoreCase exact({3, 2, 3, 16, 3, 8, true, 0.25}, kind, at::kDouble, 11);
     for (auto* tensor : {&exact.c, &exact.r, &exact.dm, &exact.dcompressed})
       *tensor = tensor->to(at::kDouble);
     const auto got = exact.run();
-    const auto expected = exact.reference(at::kDouble);
+    const auto expected = exact.exact();
     for (size_t i = 0; i < got.size(); ++i)
       EXPECT_TRUE(close(got[i].cpu(), expected[i])) << exact.names()[i];
   }

@@ -59,7 +59,8 @@ TEST_F(CoreOnGpu, OneLaunchServesAnyNumberOfSequences) {
                                                    given.heads, {});
           return std::vector<at::Tensor>{result.m, result.c};
         };
-        expect_twice_as_close({got.m, got.c}, plain(type), plain(at::kDouble), {"m", "compressed"}, type);
+        expect_twice_as_close({got.m, got.c}, plain(at::kHalf), plain(at::kDouble), {"m", "compressed"},
+                              given.allowance());
 #ifdef DBA_TEST_WITH_CUDA_HEADERS
         // GPUs before Hopper have too little shared memory for some of these shapes, and no kernel for form `released`.
         if (compute_capability_major() == 9) {

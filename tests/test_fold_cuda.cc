@@ -78,12 +78,12 @@ TEST_F(FoldOnGpu, IsTheReferenceInEveryShapeAndType) {
         const auto [exact, plain] = [&] {
           const BackendGuard guard(Backend::reference);
           return std::pair(run_fold(kind, shape, type, at::kDouble, at::kCPU),
-                           run_fold(kind, shape, type, type, at::kCPU));
+                           run_fold(kind, shape, type, type, at::kCUDA));
         }();
         std::vector<std::string> names;
         for (size_t i = 0; i < got.size(); ++i)
-          names.push_back("result " + std::to_string(i));
-        expect_twice_as_close(got, plain, exact, names, type);
+          names.push_back("result_" + std::to_string(i));
+        expect_twice_as_close(got, plain, exact, names);
         const auto again = run_fold(kind, shape, type, type, at::kCUDA);
         for (size_t i = 0; i < got.size(); ++i)
           EXPECT_TRUE(identical(again[i], got[i])) << i;

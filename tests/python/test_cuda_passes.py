@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from plain_passes import (LENGTHS, RNG, TYPES, Batch, attention_operands, check, check_same_bits, gradients_of,
+from error_rule import check
+from plain_passes import (DEVICE, LENGTHS, RNG, TYPES, Batch, attention_operands, check_same_bits, gradients_of,
                           in_reference, kernels, leaves, needs_gpu, plain_compress, plain_restore, run_attention)
 
 __all__ = ["kernels"]
@@ -31,7 +32,7 @@ def compress_operands(case, scale=1.0):
     each, shared, linear, bias, p, d = ROWS[case]
     batch = Batch(LENGTHS)
     g = torch.Generator().manual_seed(1)
-    make = lambda *shape, deviation: (torch.randn(*shape, generator=g, dtype=torch.double) * deviation).cuda()
+    make = lambda *shape, deviation: (torch.randn(*shape, generator=g, dtype=torch.double) * deviation).to(DEVICE)
     tensors = [
         batch.tokens(g, d, scale),
         make(len(batch), each, d, deviation=0.5 / d**0.5 * 2) if each else None,
@@ -54,7 +55,7 @@ def test_compress(case, dtype, scale):
         pytest.skip("these gradients leave the range of float16")
     batch, tensors, linear, p = compress_operands(case, scale)
     rounded = [None if t is None else t.to(dtype).double() for t in tensors]
-    rng = torch.tensor(RNG, device="cuda")
+    rng = torch.tensor(RNG, device=DEVICE)
     fused = lambda x, each, each_bias, shared, shared_bias: torch.ops.dba.compress(
         x, batch.begin_tensor, batch.end_tensor, each, each_bias, shared, shared_bias, linear, p, rng)
     plain = lambda *t: plain_compress(t[0], batch, *t[1:], linear, p)
@@ -63,7 +64,7 @@ def test_compress(case, dtype, scale):
     got = run_compress(fused, leaves(rounded, dtype))
     same_precision = (in_reference(run_compress, fused, leaves(rounded, dtype)) if dtype == torch.float32 else
                       run_compress(plain, leaves(rounded, dtype)))
-    check(names, got, same_precision, run_compress(plain, leaves(rounded, torch.double)), dtype)
+    check(names, [(got, same_precision, run_compress(plain, leaves(rounded, torch.double)))], dtype)
     check_same_bits(names, got, run_compress(fused, leaves(rounded, dtype)))
 
 
@@ -91,13 +92,13 @@ def test_restore(case, dtype):
     heads, d_p, d, out, per_sequence, linear, bias, p = RESTORES[case]
     batch = Batch(LENGTHS)
     g = torch.Generator().manual_seed(2)
-    make = lambda *shape, deviation=1.0: (torch.randn(*shape, generator=g, dtype=torch.double) * deviation).cuda()
+    make = lambda *shape, deviation=1.0: (torch.randn(*shape, generator=g, dtype=torch.double) * deviation).to(DEVICE)
     leading = (len(batch),) if per_sequence else ()
     slots = heads * d_p
     tensors = [batch.tokens(g, d), make(*leading, slots, d, deviation=1 / d**0.5),
                make(*leading, slots) if bias else None, make(len(batch), slots, out), make(out) if bias else None]
     rounded = [None if t is None else t.to(dtype).double() for t in tensors]
-    rng = torch.tensor(RNG, device="cuda")
+    rng = torch.tensor(RNG, device=DEVICE)
     fused = lambda x, rows, b, m, ob: torch.ops.dba.restore(
         x, batch.begin_tensor, batch.end_tensor, rows, b, m, ob, heads, linear, p, rng)
     plain = lambda x, rows, b, m, ob: plain_restore(x, batch, rows, b, m, ob, heads, linear, p)
@@ -106,7 +107,11 @@ def test_restore(case, dtype):
         return [y, *gradients_of([y], operands)]
     names = ["y", *(f"d{n}" for n, t in zip(("x", "rows", "bias", "m", "out_bias"), tensors) if t is not None)]
     got = run(fused, leaves(rounded, dtype))
-    check(names, got, run(plain, leaves(rounded, dtype)), run(plain, leaves(rounded, torch.double)), dtype)
+    same_precision = (in_reference(run, fused, leaves(rounded, dtype)) if dtype == torch.float32 else
+                      run(plain, leaves(rounded, dtype)))
+    # The softmax of one slot is 1, whatever the score: m̃ ∘ (dY Mᵀ) cancels, which is as large as dM is.
+    vanishing = dict.fromkeys(["dx", "drows", "dbias"], "dm") if d_p == 1 else None
+    check(names, [(got, same_precision, run(plain, leaves(rounded, torch.double)))], dtype, vanishing)
     for _ in range(2):
         check_same_bits(names, got, run(fused, leaves(rounded, dtype)))
     outside = torch.ones(batch.rows, dtype=torch.bool)
@@ -132,27 +137,42 @@ LAYERS = {
 
 
 def plain_attention(operands, batch, heads, p):
-    """The passes in plain PyTorch and the operands' type, and the library's reference of `core` between them."""
+    """The passes in plain PyTorch, and the library's reference of `core` between them, which is in float32: so, or in
+    numbers of 16 bits and more, is what the kernels of `core` multiply."""
     x, each, each_bias, shared, shared_bias, restore_rows, restore_bias, out_bias, *weights = operands
     c, r, _ = plain_compress(x, batch, each, each_bias, shared, shared_bias, 0, p)
-    accumulation = torch.float64 if x.dtype == torch.float64 else torch.float32
-    m, compressed = torch.ops.dba.core(c.to(accumulation), r.to(accumulation), weights, heads, p,
-                                       torch.tensor(RNG, device="cuda"))
-    y = plain_restore(x, batch, restore_rows, restore_bias, m.to(x.dtype), out_bias, heads, False, p)
+    m, compressed = torch.ops.dba.core(c, r, weights, heads, p, torch.tensor(RNG, device=DEVICE))
+    y = plain_restore(x, batch, restore_rows, restore_bias, m, out_bias, heads, False, p)
     return [y, compressed, *gradients_of([y, compressed], operands)]
+
+
+def vanishing_gradients(d_p):
+    """Those that are 0 in exact arithmetic or nearly so, and the gradients that are summed from the same terms."""
+    found = {
+        "dshared_bias": "dshared",  # a softmax over the tokens does not see what is added to all scores of a row
+        # Nor do the slots' queries see what is added to all keys: a bias, in form `paper` times r, which is 1 but for
+        # dropout and hardly differs from slot to slot with it.
+        "dkey_bias": "dkey_weight",
+    }
+    if d_p == 1:  # the softmax of one slot is 1, in restore and between the slots, whatever the score
+        found |= {"drestore_rows": "dx", "drestore_bias": "dx"}
+        found |= dict.fromkeys(["dkey_weight", "dkey_bias", "dwidth"], "dvalue_weight")
+    return found
 
 
 def check_attention(case, dtype, lengths):
     heads, d_p, d, d_in, per_sequence, released, p = LAYERS[case]
-    generator = torch.Generator().manual_seed(3)
-    batch, tensors = attention_operands(heads, d_p, d, d_in, per_sequence, released, lengths, generator)
-    rounded = [None if t is None else t.to(dtype).double() for t in tensors]
+    draws = []
+    for seed in (3, 4, 5):
+        generator = torch.Generator().manual_seed(seed)
+        batch, tensors = attention_operands(heads, d_p, d, d_in, per_sequence, released, lengths, generator)
+        rounded = [None if t is None else t.to(dtype).double() for t in tensors]
+        got = run_attention(leaves(rounded, dtype), batch, heads, p)
+        same_precision = in_reference(run_attention if dtype == torch.float32 else plain_attention,
+                                      leaves(rounded, dtype), batch, heads, p)
+        draws.append((got, same_precision, in_reference(run_attention, leaves(rounded, torch.double), batch, heads, p)))
     names = ["y", "c", *(f"d{name}" for name, t in zip(ATTENTION_OPERANDS, tensors, strict=True) if t is not None)]
-    got = run_attention(leaves(rounded, dtype), batch, heads, p)
-    same_precision = in_reference(run_attention if dtype == torch.float32 else plain_attention,
-                                  leaves(rounded, dtype), batch, heads, p)
-    exact = in_reference(run_attention, leaves(rounded, torch.double), batch, heads, p)
-    check(names, got, same_precision, exact, dtype)
+    check(names, draws, dtype, vanishing_gradients(d_p))
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -174,7 +194,7 @@ def test_attention_has_the_same_bits_without_gradients(case, dtype):
     generator = torch.Generator().manual_seed(8)
     batch, tensors = attention_operands(heads, d_p, d, d_in, per_sequence, released, LENGTHS, generator)
     operands = leaves([None if t is None else t.to(dtype) for t in tensors], dtype)
-    rng = torch.tensor(RNG, device="cuda")
+    rng = torch.tensor(RNG, device=DEVICE)
     x, each, each_bias, shared, shared_bias, restore_rows, restore_bias, out_bias, *weights = operands
     run = lambda: torch.ops.dba.attention(x, batch.begin_tensor, batch.end_tensor, each, each_bias, shared, shared_bias,
                                           0, weights, restore_rows, restore_bias, out_bias, heads, False, p, rng)

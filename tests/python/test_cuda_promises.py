@@ -6,9 +6,10 @@ import sys
 
 import pytest
 import torch
+from error_rule import check
 from loaded_library import LIBRARY
-from plain_passes import (LENGTHS, RNG, TYPES, Batch, attention_operands, check, in_reference, kernels, leaves,
-                          needs_gpu, run_attention)
+from plain_passes import (LENGTHS, RNG, TYPES, Batch, attention_operands, in_reference, kernels, leaves, needs_gpu,
+                          run_attention)
 
 __all__ = ["kernels"]
 pytestmark = [needs_gpu, pytest.mark.usefixtures("kernels")]
@@ -229,7 +230,7 @@ def test_more_than_two_to_the_31_elements(dtype):
     exact = in_reference(run_last, *(t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
                                      for t in alone))
     names = ["c", "dx of compress", "dshared", "y", "dx of restore", "drows", "dm"]
-    check(names, got, run_last(*alone), exact, dtype)
+    check(names, [(got, run_last(*alone), exact)], dtype)
 
 
 @pytest.mark.parametrize("width", [64, 256])

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 #include <string>
@@ -93,20 +94,25 @@ struct CoreCase {
     return op.call(c, r, ops::core_weight_list(weights), heads, dropout.p, ops::optional(dropout.rng),
                    ops::optional(of_m), ops::optional(of_compressed));
   }
-  /// The same by the reference, everything in one type, on the CPU.
-  std::vector<at::Tensor> reference(at::ScalarType type) const {
-    const auto options = at::device(at::kCPU).dtype(type);
-    const auto typed = weights_as(options);
-    const ops::Dropout mask{dropout.p, dropout.rng.cpu()};
-    const auto result = ops::reference::core(c.to(options), r.to(options), typed, heads, mask);
-    const auto gradients = ops::reference::core_backward(c.to(options), r.to(options), typed, heads, mask,
-                                                         dm.to(options), dcompressed.to(options));
-    std::vector<at::Tensor> all{result.m, result.c, gradients.dc, gradients.dr};
-    for (const auto member : ops::core_weight_members()) {
-      if ((weights.*member).defined())
-        all.push_back((gradients.weights.*member).to(type));
+  /// The same by the reference on the GPU, the operands as they are. What kernels of half weights leave in float32 is
+  /// that of the reference in float16, whose 11 bits are those of the TF32 factors between slots; a reference in
+  /// float32 would have no such factors, and how much their rounding matters depends on how steep the slots' softmax
+  /// is.
+  std::vector<at::Tensor> reference() const {
+    auto all = reference(c, r, weights, heads, dropout, dm, dcompressed);
+    if (of_half_weights()) {
+      const auto options = at::device(at::kCUDA).dtype(at::kHalf);
+      const auto narrow = reference(c.to(options), r.to(options), weights_as(options), heads, dropout, dm.to(options),
+                                    dcompressed.to(options));
+      std::copy_n(narrow.begin(), 4, all.begin());
     }
     return all;
+  }
+  /// The same in double, on the CPU.
+  std::vector<at::Tensor> exact() const {
+    const auto options = at::device(at::kCPU).dtype(at::kDouble);
+    return reference(c.to(options), r.to(options), weights_as(options), heads, {dropout.p, dropout.rng.cpu()},
+                     dm.to(options), dcompressed.to(options));
   }
   std::vector<std::string> names() const {
     static const std::vector<std::string> kNames = {
@@ -118,6 +124,43 @@ struct CoreCase {
       if ((weights.*member).defined())
         all.push_back(kNames[i]);
       ++i;
+    }
+    return all;
+  }
+
+  bool of_half_weights() const {
+    return at::isReducedFloatingType(weights.query_weight.scalar_type());
+  }
+
+  Allowance allowance() const {
+    Allowance result;
+    const bool released = weights.compress_weight.defined(), cross = weights.other.defined();
+    // All factors but those of M have 16 bits or more, two half or two TF32 numbers: a 32nd of float16's error, of
+    // which they are allowed four.
+    if (of_half_weights())
+      result.times = {{"compressed", 0.125}, {"dc", 0.125}, {"dr", 0.125}};
+    // What is added to all keys, the queries' softmax does not see. (In form `paper` it is r b, and r is random here.)
+    if ((released || cross) && weights.key_bias.defined())
+      result.vanishing["key_bias"] = "key_weight";
+    if (dm.size(1) == heads) {  // one slot: the softmax is 1, whatever the score
+      for (const auto* name : {"key_weight", "key_bias", "width"})
+        result.vanishing[name] = "value_weight";
+      if (released)
+        result.vanishing["query_weight"] = result.vanishing["query_bias"] = "value_weight";
+    }
+    return result;
+  }
+
+ private:
+  static std::vector<at::Tensor> reference(const at::Tensor& c, const at::Tensor& r, const ops::CoreWeights& weights,
+                                           int64_t heads, const ops::Dropout& mask, const at::Tensor& dm,
+                                           const at::Tensor& dcompressed) {
+    const auto result = ops::reference::core(c, r, weights, heads, mask);
+    const auto gradients = ops::reference::core_backward(c, r, weights, heads, mask, dm, dcompressed);
+    std::vector<at::Tensor> all{result.m, result.c, gradients.dc, gradients.dr};
+    for (const auto member : ops::core_weight_members()) {
+      if ((weights.*member).defined())
+        all.push_back((gradients.weights.*member).to((weights.*member).scalar_type()));
     }
     return all;
   }

@@ -7,13 +7,13 @@
 
 namespace dba::test {
 
-/// Twice what rounding to the type may take from a number; of float four times, for its long sums.
+/// The most that rounding to the type takes from a number; of float four times that, for its long sums.
 inline double rounding_of(at::ScalarType type) {
   switch (type) {
     case at::kBFloat16:
       return 1.0 / 256;
     case at::kHalf:
-      return 1.0 / 1024;
+      return 1.0 / 2048;
     case at::kFloat:
       return 1.0 / (1 << 22);
     default:
