@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kPrepareThreads = 256;
 
-/// A warp for each slot of each sequence: its reduction, and for 16-bit tokens its row of dC rounded.
+/// A warp for each slot of each sequence: its reduction, and for 16-bit tokens its row of dC rounded. The reduction is
+/// of the rounded dC, like the products it is subtracted from: where a softmax is steep the two cancel.
 template <class Math>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_kernel(CompressBackwardArguments given, float* reduction, typename Math::Element* dc) {
@@ -19,10 +20,10 @@ __global__ void __launch_bounds__(kPrepareThreads)
   }
   float sum = 0.0f;
   for (int64_t column = lane_index(); column < width; column += 32) {
-    const float value = given.dc[row * width + column];
-    sum = fmaf(value, given.summary.c[row * width + column], sum);
+    const auto value = Math::round(given.dc[row * width + column]);
+    sum = fmaf(Math::widen(value), given.summary.c[row * width + column], sum);
     if constexpr (sizeof(*dc) == 2) {
-      dc[row * width + column] = Math::round(value);
+      dc[row * width + column] = value;
     }
   }
 #pragma unroll

@@ -22,18 +22,17 @@ __global__ void __launch_bounds__(32 * kWarps) prepare_kernel(const PrepareArgum
   const int column = 8 * lane;
   const bool exists = slot < a.rows.rows;
   const int64_t row = static_cast<int64_t>(sequence) * a.rows.rows + slot;
-  float dc[8] = {};
-  float product = 0.0f;
+  uint32_t dc[4] = {};   // rounded, two numbers each
+  float product = 0.0f;  // of the rounded dC, like those it is subtracted from: in a steep softmax the two cancel
   if (exists && column < a.rows.width) {
 #pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-      const float4 of_dc = *reinterpret_cast<const float4*>(a.dc + row * a.rows.width + column + i);
-      const float4 of_c = *reinterpret_cast<const float4*>(a.c + row * a.rows.width + column + i);
-      dc[i] = of_dc.x;
-      dc[i + 1] = of_dc.y;
-      dc[i + 2] = of_dc.z;
-      dc[i + 3] = of_dc.w;
-      product += of_dc.x * of_c.x + of_dc.y * of_c.y + of_dc.z * of_c.z + of_dc.w * of_c.w;
+    for (int i = 0; i < 2; ++i) {
+      const float4 of_dc = *reinterpret_cast<const float4*>(a.dc + row * a.rows.width + column + 4 * i);
+      const float4 of_c = *reinterpret_cast<const float4*>(a.c + row * a.rows.width + column + 4 * i);
+      dc[2 * i] = pack<T>(of_dc.x, of_dc.y);
+      dc[2 * i + 1] = pack<T>(of_dc.z, of_dc.w);
+      const float2 left = unpack<T>(dc[2 * i]), right = unpack<T>(dc[2 * i + 1]);
+      product += left.x * of_c.x + left.y * of_c.y + right.x * of_c.z + right.y * of_c.w;
     }
   }
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(32 * kWarps) prepare_kernel(const PrepareArgum
   }
   if (column < a.rows.width) {
     *reinterpret_cast<uint4*>(static_cast<T*>(a.out.dc) + index * a.rows.width + column) =
-        make_uint4(pack<T>(dc[0], dc[1]), pack<T>(dc[2], dc[3]), pack<T>(dc[4], dc[5]), pack<T>(dc[6], dc[7]));
+        make_uint4(dc[0], dc[1], dc[2], dc[3]);
     if (a.out.rows_differ || sequence == 0) {
       *reinterpret_cast<uint4*>(static_cast<T*>(a.out.rows) + index * a.rows.width + column) =
           exists ? *reinterpret_cast<const uint4*>(a.rows.row<T>(sequence, slot) + column) : make_uint4(0, 0, 0, 0);
