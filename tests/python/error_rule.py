@@ -7,8 +7,8 @@ widens its operands and computes in float32, whereas a tensor core's factors are
 gradients, M and dC are rounded where they enter a product. PyTorch in half precision would be too lenient the other
 way: it also rounds scores, before exp, and every sum. So the reference is the same algebra with the factors of all
 products rounded to the half type and everything else in float32 (plain_passes.py): what the kernels must round, and
-nothing more. One of these roundings is large: rows of M that hardly differ, those of long sequences, differ by little
-but rounding afterwards, and the gradients of restore's rows and bias are lost; the library's reference keeps them.
+nothing more. One of these roundings would be large: rows of M that hardly differ, those of long sequences, would differ
+by little but rounding afterwards. In backward what the rows of a head have in common goes first, unless there is dropout.
 
 `rounding` is that of the result's own type, for results of a few numbers which the reference may hit by chance. What
 is left in float32 (c, r, lse) has no other floor: c's error is that of the rounded weights, and the reference has it

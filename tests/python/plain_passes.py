@@ -79,22 +79,23 @@ def mask(p, site, sequence, tokens, slots, like):
 
 
 class RoundedProduct(torch.autograd.Function):
-    """a b as tensor cores multiply: factors of a half type, sums in float32; forward and backward."""
+    """a b as tensor cores multiply: factors of a half type, sums in float32; forward and backward. The gradient of a
+    takes `of_backward` for b where it is given."""
 
     @staticmethod
-    def forward(ctx, a, b, dtype):
+    def forward(ctx, a, b, dtype, of_backward):
         a, b = a.to(dtype), b.to(dtype)
-        ctx.save_for_backward(a, b)
+        ctx.save_for_backward(a, b if of_backward is None else of_backward.to(dtype))
         return a.float() @ b.float()
 
     @staticmethod
     def backward(ctx, gradient):
         (a, b), rounded = ctx.saved_tensors, gradient.to(ctx.saved_tensors[0].dtype).float()
-        return rounded @ b.float().t(), a.float().t() @ rounded, None
+        return rounded @ b.float().t(), a.float().t() @ rounded, None, None
 
 
-def product(a, b, dtype):
-    return RoundedProduct.apply(a, b, dtype) if dtype in (torch.bfloat16, torch.float16) else a @ b
+def product(a, b, dtype, of_backward=None):
+    return RoundedProduct.apply(a, b, dtype, of_backward) if dtype in (torch.bfloat16, torch.float16) else a @ b
 
 
 def widened(*tensors):
@@ -138,7 +139,10 @@ def plain_restore(x, batch, rows, bias, m, out_bias, heads, linear, p):
         if not linear:
             scores = torch.softmax(scores.unflatten(1, (heads, -1)), 2).flatten(1)
         scores = scores * mask(p, 2, b, end - begin, scores.shape[1], scores)
-        out = product(scores, m[b], dtype)
+        # What all rows of a head have in common does not pass the softmax, and goes before the rest is rounded.
+        by_head = m[b].unflatten(0, (heads, -1))
+        centred = (by_head - by_head.mean(1, keepdim=True)).flatten(0, 1) if not linear and p == 0 else None
+        out = product(scores, m[b], dtype, centred)
         pieces += [nobody[covered:begin], out if out_bias is None else out + out_bias]
         covered = end
     return torch.cat([*pieces, nobody[covered:]]).to(dtype)

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/centre_rows.h"
 #include "ops/cuda/general.h"
 #include "ops/cuda/hopper.h"
 #include "ops/cuda/pass_operands.h"
@@ -103,6 +104,16 @@ struct CompressCall {
   CompressArguments arguments{};
 };
 
+/// M (B, S, d_out) less the mean over the slots of each head, in `type`.
+Tensor centred(const Tensor& m, int64_t heads, at::ScalarType type) {
+  const auto rows = floats(m);
+  auto out = at::empty(rows.sizes(), rows.options().dtype(type));
+  C10_CUDA_CHECK(centre_rows(out.mutable_data_ptr(), element_of(type), rows.const_data_ptr<float>(),
+                             rows.size(0) * heads, static_cast<int>(rows.size(1) / heads),
+                             static_cast<int>(rows.size(2)), c10::cuda::getCurrentCUDAStream()));
+  return out;
+}
+
 int64_t rows_in(const Tensor& rows, int64_t dimension) {
   return rows.defined() ? rows.size(dimension) : 0;
 }
@@ -175,7 +186,15 @@ RestoreGradients restore_backward_fused(const Tensor& x, const Sequences& sequen
   arguments.drows = float_data(result.rows);
   arguments.dbias = float_data(result.bias);
   const bool hopper = hopper_serves("restore_backward", x, hopper::restore_backward_obstacle(arguments));
-  hopper ? call.round_m(operands) : call.widen(operands);
+  // What all rows of a head have in common does not pass the softmax over its slots. It goes before M is rounded: rows
+  // of long sequences hardly differ, and that is all that the gradient of the scores sees. Through dropout it passes,
+  // and the differences are small beside it.
+  auto rounded = operands;
+  if (!operands.linear && dropout.p == 0) {
+    (hopper ? rounded.m_rounded : rounded.m) =
+        centred(operands.m, operands.heads, hopper ? x.scalar_type() : at::kFloat);
+  }
+  hopper ? call.round_m(rounded) : call.widen(rounded);
   arguments.forward = call.arguments;
   const auto memory = scratch(hopper ? hopper::restore_backward_workspace(arguments, multiprocessors())
                                      : general::restore_backward_workspace(arguments),
