@@ -29,12 +29,7 @@ __device__ inline void attend(const CoreAttendArguments& given, int sequence, in
     const Division place(unit, d_p);  // head and key
     const float* const left = query + place.quotient * given.e;
     const float* const right = keys + place.remainder * stride + place.quotient * given.e;
-    float sum = 0.0f;
-#pragma unroll 4
-    for (int x = 0; x < given.e; ++x) {
-      sum = fmaf(left[x], right[x], sum);
-    }
-    p[unit] = sum * scale;
+    p[unit] = sum_of_products(left, [&](int x) { return right[x]; }, given.e) * scale;
   }
   __syncwarp();
   const SlotMask mask(given.dropout);

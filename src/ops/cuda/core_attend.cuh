@@ -55,6 +55,23 @@ __device__ inline float group_max(float value, int width) {
   return value;
 }
 
+/// a · b as the sum of sums of 16 products, which rounds less than one long sum; `b_at(k)` is b's number k.
+template <class At>
+__device__ inline float sum_of_products(const float* a, const At& b_at, int count) {
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int first = 0; first < count; first += 16) {
+    const int after = min(first + 16, count);
+    float run = 0.0f;
+#pragma unroll 4
+    for (int k = first; k < after; ++k) {
+      run = fmaf(a[k], b_at(k), run);
+    }
+    sum += run;
+  }
+  return sum;
+}
+
 /// The dropout of P' at query slot, key slot.
 struct SlotMask {
   uint64_t seed = 0;

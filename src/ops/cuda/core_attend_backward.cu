@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(kThreads)
       if constexpr (kStaged) {
         sum = dot<true>(from, shared + layout.width + column * layout.query_stride, query_width);
       } else {
-        for (int x = 0; x < query_width; ++x) {
-          sum = fmaf(from[x], number_at(given.width, given.element, width_base + static_cast<int64_t>(x) * e + column),
-                     sum);
-        }
+        const auto of_width = [&](int x) {
+          return number_at(given.width, given.element, width_base + static_cast<int64_t>(x) * e + column);
+        };
+        sum = sum_of_products(from, of_width, query_width);
       }
     }
     shared[layout.narrow[0] + row * layout.narrow_stride + column] = sum;

@@ -53,24 +53,21 @@ struct Rows {
 
 template <bool kStaged>
 __device__ inline float dot(const float* a, const float* b, int depth) {
-  float sum = 0.0f;
   if constexpr (kStaged) {
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 4
     for (int k = 0; k < depth; k += 4) {
       const float4 left = *reinterpret_cast<const float4*>(a + k);
       const float4 right = *reinterpret_cast<const float4*>(b + k);
-      sum = fmaf(left.x, right.x, sum);
-      sum = fmaf(left.y, right.y, sum);
-      sum = fmaf(left.z, right.z, sum);
-      sum = fmaf(left.w, right.w, sum);
+      sum.x = fmaf(left.x, right.x, sum.x);
+      sum.y = fmaf(left.y, right.y, sum.y);
+      sum.z = fmaf(left.z, right.z, sum.z);
+      sum.w = fmaf(left.w, right.w, sum.w);
     }
+    return (sum.x + sum.y) + (sum.z + sum.w);
   } else {
-#pragma unroll 4
-    for (int k = 0; k < depth; ++k) {
-      sum = fmaf(a[k], b[k], sum);
-    }
+    return sum_of_products(a, [b](int k) { return b[k]; }, depth);
   }
-  return sum;
 }
 
 /// Starts the copies of `count` rows of `width` numbers into shared memory, filled up with zeros to fours.

@@ -9,7 +9,6 @@
 namespace dba::ops::cuda::product_tile {
 
 constexpr int kSumStride = kTile + 1;
-constexpr int kStepsOfRun = 8;  // a long sum is a sum of sums, which rounds less
 
 /// Where a tile lies: its head, its first row and column of the product; and which steps of the depth are summed.
 struct TilePlace {
@@ -65,7 +64,6 @@ __device__ void accumulate(const Product& product, const TilePlace& at, int a_ch
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   float sum[Math::kSums] = {};
-  float run[Math::kSums] = {};
   find_lines();
 #pragma unroll 1
   for (int step = 1 - kStages; step < at.steps; ++step) {
@@ -79,13 +77,11 @@ __device__ void accumulate(const Product& product, const TilePlace& at, int a_ch
       continue;
     }
     const int stage = step % kStages;
+    float run[Math::kSums] = {};  // a sum of sums rounds less
     Math::stage(run, OperandTile<A, kAAcross>{left(stage)}, OperandTile<B, kBAcross>{right(stage)});
-    if (step % kStepsOfRun == kStepsOfRun - 1 || step == at.steps - 1) {
 #pragma unroll
-      for (int i = 0; i < Math::kSums; ++i) {
-        sum[i] += run[i];
-        run[i] = 0.0f;
-      }
+    for (int i = 0; i < Math::kSums; ++i) {
+      sum[i] += run[i];
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");

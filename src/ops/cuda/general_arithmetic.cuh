@@ -145,11 +145,36 @@ struct Float32 {
     return x;
   }
 
+  /// As HalfArithmetic's. Scores and what is as narrow are sums of sums of 32 products, which rounds less than one long
+  /// sum: a softmax makes relative errors of absolute ones, and steep scores have large ones. Wide accumulators have no
+  /// room for a second set.
   template <int MI, int NG, Contiguous kA, Contiguous kB>
   __device__ static void product(float (&acc)[MI][2 * NG][4], const float* a, int a_stride, const float* b,
                                  int b_stride, int group_step, int groups, int depth) {
+    if constexpr (MI == 1) {
+#pragma unroll 1
+      for (int k = 0; k < depth; k += 32) {
+        float run[MI][2 * NG][4] = {};
+        add_products<MI, NG, kA, kB>(run, a, a_stride, b, b_stride, group_step, groups, k, min(k + 32, depth));
+#pragma unroll
+        for (int n = 0; n < 2 * NG; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            acc[0][n][i] += run[0][n][i];
+          }
+        }
+      }
+    } else {
+      add_products<MI, NG, kA, kB>(acc, a, a_stride, b, b_stride, group_step, groups, 0, depth);
+    }
+  }
+
+ private:
+  template <int MI, int NG, Contiguous kA, Contiguous kB>
+  __device__ static void add_products(float (&acc)[MI][2 * NG][4], const float* a, int a_stride, const float* b,
+                                      int b_stride, int group_step, int groups, int first, int after) {
     const int g = lane_index() >> 2, t = lane_index() & 3;
-    for (int k = 0; k < depth; k += 4) {
+    for (int k = first; k < after; k += 4) {
       float left[MI][2][4];
 #pragma unroll
       for (int mi = 0; mi < MI; ++mi) {
