@@ -148,6 +148,48 @@ def plain_restore(x, batch, rows, bias, m, out_bias, heads, linear, p):
     return torch.cat([*pieces, nobody[covered:]]).to(dtype)
 
 
+def tensor_float(numbers):
+    """Rounded to the 11 bits of TF32 and float16, and back; gradients pass."""
+    bits = numbers.detach().view(torch.int32)
+    return numbers + (((bits + 0x1000) & ~0x1fff).view(torch.float32) - numbers.detach())
+
+
+def plain_core(c, r, weights, heads, p):
+    """`core` of self-attention in float32, form `paper` or `released`. What the slots of a head multiply with each
+    other are numbers of 11 bits, as many as float16 has and more than bfloat16."""
+    (query_weight, query_bias, key_weight, key_bias, value_weight, value_bias, width, compress_weight, compress_bias,
+     norm_weight, norm_bias, out_weight, _) = widened(*weights)
+    batch = c.shape[0]
+
+    def lift(group, weight, bias):  # (B, d_p, H·w): those slots' summaries, each through its head's rows of the weight
+        summary, sums = (t.unflatten(1, (-1, heads, t.shape[1] // (1 if compress_weight is not None else 3) // heads))
+                         [:, group] for t in (c, r))
+        lifted = summary @ weight.unflatten(0, (heads, -1)).transpose(1, 2)
+        lifted = lifted if bias is None else lifted + sums[..., None] * bias.view(heads, 1, -1)
+        return lifted.transpose(1, 2).flatten(2)
+
+    if compress_weight is None:
+        compressed = queries = lift(0, query_weight, query_bias)
+        keys, values = lift(1, key_weight, key_bias), lift(2, value_weight, value_bias)
+    else:
+        compressed = lift(0, compress_weight, compress_bias)
+        queries, keys, values = (torch.nn.functional.linear(compressed, *of) for of in (
+            (query_weight, query_bias), (key_weight, key_bias), (value_weight, value_bias)))
+    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (queries, keys, values))
+    if width is not None:
+        q, k = q @ width, k @ width
+    weights = torch.softmax(tensor_float(q) @ tensor_float(k).transpose(2, 3) * q.shape[3]**-0.5, 3)
+    slots = weights.shape[3]
+    weights = weights * torch.stack([mask(p, 1, b, slots, heads * slots, weights).t().unflatten(0, (heads, slots))
+                                     for b in range(batch)])
+    mixed = (tensor_float(weights) @ tensor_float(v)).transpose(1, 2).flatten(2)
+    if norm_weight is not None:
+        mixed = torch.nn.functional.layer_norm(mixed, mixed.shape[2:], norm_weight, norm_bias)
+    of_head = out_weight.unflatten(1, (heads, -1)).permute(1, 2, 0)
+    m = mixed.unflatten(2, (heads, -1)).transpose(1, 2) @ of_head
+    return m.flatten(1, 2), compressed
+
+
 def leaves(tensors, dtype, small=None):
     """The tensors as leaves, x in `dtype`, the others in `small` or the same."""
     return [None if t is None else t.detach().to(dtype if i == 0 else small or dtype).requires_grad_()

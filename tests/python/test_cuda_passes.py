@@ -4,7 +4,7 @@ import pytest
 import torch
 from error_rule import check
 from plain_passes import (DEVICE, LENGTHS, RNG, TYPES, Batch, attention_operands, check_same_bits, gradients_of,
-                          in_reference, kernels, leaves, needs_gpu, plain_compress, plain_restore, run_attention)
+                          in_reference, kernels, leaves, needs_gpu, plain_compress, plain_core, plain_restore, run_attention)
 
 __all__ = ["kernels"]
 pytestmark = [needs_gpu, pytest.mark.usefixtures("kernels")]
@@ -137,11 +137,10 @@ LAYERS = {
 
 
 def plain_attention(operands, batch, heads, p):
-    """The passes in plain PyTorch, and the library's reference of `core` between them, which is in float32: so, or in
-    numbers of 16 bits and more, is what the kernels of `core` multiply."""
+    """The layer in plain PyTorch with the roundings that its products need."""
     x, each, each_bias, shared, shared_bias, restore_rows, restore_bias, out_bias, *weights = operands
     c, r, _ = plain_compress(x, batch, each, each_bias, shared, shared_bias, 0, p)
-    m, compressed = torch.ops.dba.core(c, r, weights, heads, p, torch.tensor(RNG, device=DEVICE))
+    m, compressed = plain_core(c, r, weights, heads, p)
     y = plain_restore(x, batch, restore_rows, restore_bias, m, out_bias, heads, False, p)
     return [y, compressed, *gradients_of([y, compressed], operands)]
 
@@ -168,8 +167,8 @@ def check_attention(case, dtype, lengths):
         batch, tensors = attention_operands(heads, d_p, d, d_in, per_sequence, released, lengths, generator)
         rounded = [None if t is None else t.to(dtype).double() for t in tensors]
         got = run_attention(leaves(rounded, dtype), batch, heads, p)
-        same_precision = in_reference(run_attention if dtype == torch.float32 else plain_attention,
-                                      leaves(rounded, dtype), batch, heads, p)
+        same_precision = (in_reference(run_attention, leaves(rounded, dtype), batch, heads, p)
+                          if dtype == torch.float32 else plain_attention(leaves(rounded, dtype), batch, heads, p))
         draws.append((got, same_precision, in_reference(run_attention, leaves(rounded, torch.double), batch, heads, p)))
     names = ["y", "c", *(f"d{name}" for name, t in zip(ATTENTION_OPERANDS, tensors, strict=True) if t is not None)]
     check(names, draws, dtype, vanishing_gradients(d_p))
