@@ -79,7 +79,7 @@ def note(name, dtype, errors, allowed, scale):
     numbers = (ratio(errors.kernel, scale), ratio(errors.reference, scale), ratio(errors.kernel, errors.reference),
                ratio(errors.kernel, allowed))
     with open(path, "a", encoding="utf-8") as file:
-        print(test, name, str(dtype).removeprefix("torch."), *(f"{number:.3g}" for number in numbers), file=file)
+        print(test, name.replace(" ", "_"), str(dtype).removeprefix("torch."), *(f"{number:.3g}" for number in numbers), file=file)
 
 
 def print_worst(path):
