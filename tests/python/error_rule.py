@@ -7,8 +7,9 @@ widens its operands and computes in float32, whereas a tensor core's factors are
 gradients, M and dC are rounded where they enter a product. PyTorch in half precision would be too lenient the other
 way: it also rounds scores, before exp, and every sum. So the reference is the same algebra with the factors of all
 products rounded to the half type and everything else in float32 (plain_passes.py): what the kernels must round, and
-nothing more; between the slots, whose products are few, 11 bits in both types. One of these roundings would be large: rows of M that hardly differ, those of long sequences, would differ
-by little but rounding afterwards. In backward what the rows of a head have in common goes first, unless there is dropout.
+nothing more; between the slots, whose products are few, 11 bits in both types. One of these roundings would be large:
+rows of M that hardly differ, those of long sequences, would differ by little but rounding afterwards. In backward what
+the rows of a head have in common goes first, unless there is dropout.
 
 `rounding` is that of the result's own type, for results of a few numbers which the reference may hit by chance. What
 is left in float32 (c, r, lse) has no other floor: c's error is that of the rounded weights, and the reference has it
@@ -79,7 +80,8 @@ def note(name, dtype, errors, allowed, scale):
     numbers = (ratio(errors.kernel, scale), ratio(errors.reference, scale), ratio(errors.kernel, errors.reference),
                ratio(errors.kernel, allowed))
     with open(path, "a", encoding="utf-8") as file:
-        print(test, name.replace(" ", "_"), str(dtype).removeprefix("torch."), *(f"{number:.3g}" for number in numbers), file=file)
+        columns = (test, name.replace(" ", "_"), str(dtype).removeprefix("torch."))
+        print(*columns, *(f"{number:.3g}" for number in numbers), file=file)
 
 
 def print_worst(path):

@@ -161,8 +161,9 @@ def vanishing_gradients(d_p):
 
 def check_attention(case, dtype, lengths):
     heads, d_p, d, d_in, per_sequence, released, p = LAYERS[case]
+    # What float32 errs by is mostly the rounding of the largest scores between slots, which are few in a sequence.
     draws = []
-    for seed in (3, 4, 5):
+    for seed in range(3, 11 if dtype == torch.float32 else 6):
         generator = torch.Generator().manual_seed(seed)
         batch, tensors = attention_operands(heads, d_p, d, d_in, per_sequence, released, lengths, generator)
         rounded = [None if t is None else t.to(dtype).double() for t in tensors]

@@ -13,6 +13,28 @@ constexpr int kRowsOfBlock = kMergeThreads / 32;
 constexpr int kEmptyParts = 16;  // blocks that share kMergeThreads sequences, looking for empty ones
 constexpr int kSumParts = 1024;  // entries of a block that merges sums
 
+/// A sum that also sums what rounding takes from it (Knuth's two-sum): parts of a sum are many, and what is taken from
+/// them one after the other would be most of the error.
+class Sum {
+ public:
+  __device__ void add(float number) {
+    const float next = sum_ + number;
+    const float added = next - sum_;
+    rest_ += (sum_ - (next - added)) + (number - added);
+    sum_ = next;
+  }
+  /// share · number, rounded before it is added.
+  __device__ void add(float share, float number) {
+    add(__fmul_rn(share, number));
+  }
+  __device__ float value() const {
+    return isfinite(sum_) ? sum_ + rest_ : sum_;
+  }
+
+ private:
+  float sum_ = 0.0f, rest_ = 0.0f;
+};
+
 /// The ranges first … last of the sequence that lies across the beginning of range `boundary` and begins in the one
 /// before; first = last where there is none.
 struct Span {
@@ -106,21 +128,22 @@ __global__ void __launch_bounds__(kMergeThreads)
       share[part] = linear ? 1.0f : expf(statistic(part, 0) - shift);
     }
     __syncwarp();
-    float sum = 0.0f, dropped_sum = 0.0f;
+    Sum sums, dropped_sums;
 #pragma unroll 8
     for (int part = 0; part < parts; ++part) {
-      sum += share[part] * statistic(part, 1);
-      dropped_sum += share[part] * statistic(part, 2);
+      sums.add(share[part], statistic(part, 1));
+      dropped_sums.add(share[part], statistic(part, 2));
     }
+    const float sum = sums.value();
     const float divisor = linear || sum == 0.0f ? 1.0f : sum;
     if (chunk == 0 && lane_index() == 0) {
-      given.out.r[span.sequence * slots + slot] = dropped_sum / divisor;
+      given.out.r[span.sequence * slots + slot] = dropped_sums.value() / divisor;
       given.out.lse[span.sequence * slots + slot] =
           linear ? logf(static_cast<float>(span.end - span.begin)) : top + logf(sum);
     }
     const int after = min(width, (chunk + 1) * chunk_width);
     for (int column = chunk * chunk_width + 4 * lane_index(); column < after; column += 128) {
-      float value[4] = {};
+      Sum value[4];
       const int count = min(4, after - column);
       const float* from = partials.c + static_cast<int64_t>(slot) * width + column;
 #pragma unroll 4
@@ -128,19 +151,19 @@ __global__ void __launch_bounds__(kMergeThreads)
         const float* entries = from + span.place(span.first + part) * slots * width;
         if (width % 4 == 0) {
           const float4 four = *reinterpret_cast<const float4*>(entries);
-          value[0] += share[part] * four.x, value[1] += share[part] * four.y;
-          value[2] += share[part] * four.z, value[3] += share[part] * four.w;
+          value[0].add(share[part], four.x), value[1].add(share[part], four.y);
+          value[2].add(share[part], four.z), value[3].add(share[part], four.w);
         } else {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            value[j] += j < count ? share[part] * entries[j] : 0.0f;
+            value[j].add(share[part], j < count ? entries[j] : 0.0f);
           }
         }
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (j < count) {
-          c[column + j] = value[j] / divisor;
+          c[column + j] = value[j].value() / divisor;
         }
       }
     }
@@ -166,12 +189,12 @@ __global__ void __launch_bounds__(kMergeThreads)
   }
   const int64_t after = min(sums.count, (piece + 1) * kSumParts);
   for (int64_t i = piece * kSumParts + threadIdx.x; i < after; i += kMergeThreads) {
-    float value = 0.0f;
+    Sum sum;
 #pragma unroll 8
     for (int64_t range = span.first; range <= span.last; ++range) {
-      value += sums.partials[span.place(range) * sums.stride + i];
+      sum.add(sums.partials[span.place(range) * sums.stride + i]);
     }
-    sums.sums[span.sequence * sums.stride + i] = value;
+    sums.sums[span.sequence * sums.stride + i] = sum.value();
   }
 }
 
@@ -181,12 +204,12 @@ __global__ void __launch_bounds__(kMergeThreads)
   if (i >= count) {
     return;
   }
-  float value = 0.0f;
+  Sum sum;
 #pragma unroll 8
   for (int range = 0; range < ranges; ++range) {
-    value += partials[range * count + i];
+    sum.add(partials[range * count + i]);
   }
-  sums[i] = value;
+  sums[i] = sum.value();
 }
 
 int64_t blocks_for_empty(const Bounds& bounds) {
