@@ -4,8 +4,11 @@
 The versions are those of plain_zoo.py. Before anything is timed both must give the same numbers in float64. Reformer is
 set against LSHAttention of reformer-pytorch where that is installed.
 
+On a GPU --graph records each call once as a CUDA graph and times replays: what the GPU needs, without the time in which
+Python and PyTorch hand it the work. What cannot be recorded is timed as it is called, and says so.
+
   bench/zoo_speed.py --lengths 1024,4096
-  bench/zoo_speed.py --device cuda --dtype bfloat16 --batch 8 --members performer,longformer
+  bench/zoo_speed.py --device cuda --dtype bfloat16 --batch 32 --graph --members performer,longformer
 """
 
 import argparse
@@ -60,6 +63,26 @@ def calls(name, length, batch, device, dtype):
             "forward+backward": [lambda f=f: both(f) for f in (ours, PLAIN[name])]}
 
 
+def captured(call):
+    """The call's work on the GPU as a graph; none where the call waits for the GPU on its way."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return graph
+
+
 def seconds_of(call, device):
     if device == "cuda":
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -91,8 +114,11 @@ def main():
     parser.add_argument("--lengths", default="1024,4096", help="default %(default)s")
     parser.add_argument("--batch", type=int, default=2, help="default %(default)s")
     parser.add_argument("--members", default=",".join(PLAIN), help="default: all")
+    parser.add_argument("--graph", action="store_true", help="time replays of CUDA graphs")
     parser.add_argument("--seconds", type=float, default=0.3, help="spent on a figure, about; default %(default)s")
     arguments = parser.parse_args()
+    if arguments.graph and arguments.device != "cuda":
+        parser.error("--graph needs --device cuda")
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}, {arguments.dtype}, {arguments.batch} sequences, d {WIDTH}, "
           f"{HEADS} heads; times in ms\n")
@@ -113,12 +139,16 @@ def main():
             pairs = calls(name, length, arguments.batch, arguments.device, getattr(torch, arguments.dtype))
             for which, pair in pairs.items():
                 try:
+                    graphs = [captured(call) for call in pair] if arguments.graph else []
+                    replayed = bool(graphs) and all(graphs)
+                    pair = [graph.replay for graph in graphs] if replayed else pair
                     ours, plain = medians(pair, arguments.device, arguments.seconds)
                 except torch.OutOfMemoryError:
                     print(f"| {name} | {what} | {length:,} | {which} | | does not fit | |", flush=True)
                     continue
                 slower += ours > plain
-                print(f"| {name} | {what} | {length:,} | {which} | {1e3 * ours:.3g} | {1e3 * plain:.3g} | "
+                how = "" if replayed or not arguments.graph else ", called"
+                print(f"| {name} | {what} | {length:,} | {which}{how} | {1e3 * ours:.3g} | {1e3 * plain:.3g} | "
                       f"{plain / ours:.2f} |", flush=True)
     print(f"\n{slower} slower than the plain version")
 
