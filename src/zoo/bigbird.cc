@@ -24,8 +24,8 @@ class BigBird : public ZooAttention {
 
     // Each block of keys once: the window first, then the global ones outside it, then the random ones.
     const auto beside = integer("window") / 2;
-    const auto own = torch::arange(count, blocks.lengths.options()).view({1, 1, -1, 1});
-    const auto counts = blocks.once(blocks.counts);
+    const auto own = torch::arange(count, blocks.numbers()).view({1, 1, -1, 1});
+    const auto counts = blocks.once(blocks.counts());
     const auto number = counts.view({-1, 1, 1, 1});
     const auto spread = [&](const at::Tensor& index) { return index.expand({number.size(0), heads, count, -1}); };
     const auto window = own + torch::arange(-beside, beside + 1, own.options());

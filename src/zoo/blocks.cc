@@ -8,36 +8,54 @@
 #include "nn/padded.h"
 
 namespace dba::zoo {
-Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes_, int64_t size_, int64_t count_)
+Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size_, int64_t count_)
     : batch(sequences.count()),
       count(count_),
       size(size_),
-      lengths(sequences.lengths()),
-      sizes(sizes_),
       sequences_(sequences),
       plain_(is_plain(sequences)),
-      full_(plain_ && count * size == sequences.padded_length) {
-  counts = (lengths + sizes - 1).div(sizes, "floor");
+      full_(plain_ && count * size == sequences.padded_length),
+      sizes_(sizes) {}
+
+const at::Tensor& Blocks::lengths() const {
+  if (!lengths_.defined()) {
+    lengths_ = sequences_.lengths();
+  }
+  return lengths_;
+}
+
+const at::Tensor& Blocks::counts() const {
+  if (!counts_.defined()) {
+    counts_ = (lengths() + sizes() - 1).div(sizes(), "floor");
+  }
+  return counts_;
+}
+
+const at::Tensor& Blocks::sizes() const {
+  if (!sizes_.defined()) {
+    sizes_ = torch::full_like(sequences_.begin, size);
+  }
+  return sizes_;
 }
 
 const at::Tensor& Blocks::position() const {
   if (!position_.defined()) {
-    const auto options = lengths.options();
-    position_ = torch::arange(count, options).view({1, -1, 1}) * sizes.view({-1, 1, 1}) + torch::arange(size, options);
+    const auto options = numbers();
+    position_ = torch::arange(count, options).view({1, -1, 1}) * sizes().view({-1, 1, 1}) + torch::arange(size, options);
   }
   return position_;
 }
 
 const at::Tensor& Blocks::valid() const {
   if (!valid_.defined()) {
-    const auto in_block = torch::arange(size, lengths.options()).lt(sizes.view({-1, 1, 1}));
-    valid_ = in_block.logical_and(position().lt(lengths.view({-1, 1, 1})));
+    const auto in_block = torch::arange(size, numbers()).lt(sizes().view({-1, 1, 1}));
+    valid_ = in_block.logical_and(position().lt(lengths().view({-1, 1, 1})));
   }
   return valid_;
 }
 
 Blocks::Blocks(const Sequences& sequences, int64_t size_)
-    : Blocks(sequences, torch::full_like(sequences.begin, size_), size_,
+    : Blocks(sequences, at::Tensor(), size_,
              std::max<int64_t>((sequences.longest() + size_ - 1) / size_, 1)) {}
 
 Blocks Blocks::up_to(const Sequences& sequences, int64_t size) {
@@ -84,7 +102,7 @@ at::Tensor Blocks::give(const at::Tensor& blocks) const {
   const auto sequence = sequences_.sequence_of_row();
   const auto nobody = sequence.lt(0);
   const auto owner = sequence.clamp_min(0);
-  const auto own_size = sizes.index_select(0, owner);
+  const auto own_size = sizes().index_select(0, owner);
   const auto token = sequences_.position_of_row();
   const auto place = (owner * count + token.div(own_size, "floor")) * size + token.remainder(own_size);
   return grid.reshape({-1, width}).index_select(0, place).masked_fill(nobody.unsqueeze(1), 0);
@@ -125,10 +143,10 @@ at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first) 
 }
 
 Band::Band(const Blocks& blocks) {
-  const auto options = blocks.lengths.options();
+  const auto options = blocks.numbers();
   const auto size = blocks.size, reach = blocks.count > 1 ? int64_t{1} : int64_t{0};
   const auto own = torch::arange(blocks.count * size, options).view({blocks.count, size, 1});
-  const auto lengths = blocks.once(blocks.lengths).view({-1, 1, 1, 1});
+  const auto lengths = blocks.once(blocks.lengths()).view({-1, 1, 1, 1});
   for (int64_t step = -reach; step <= reach; ++step) {
     const auto key = own.transpose(1, 2) + step * size;
     const auto near = (own - key).abs().le(size).logical_and(key.ge(0));

@@ -54,20 +54,27 @@ class Blocks {
   const at::Tensor& position() const;
   const at::Tensor& valid() const;
 
-  int64_t batch;       ///< B
-  int64_t count;       ///< blocks of the longest sequence
-  int64_t size;        ///< tokens of the largest block
-  at::Tensor lengths;  ///< (B)
-  at::Tensor counts;   ///< (B) blocks of each sequence
-  at::Tensor sizes;    ///< (B) tokens of a full block of each sequence
+  /// (B) of each sequence: its length, its number of blocks, the tokens of a full block; made when first asked for.
+  const at::Tensor& lengths() const;
+  const at::Tensor& counts() const;
+  const at::Tensor& sizes() const;
+  /// What tensors of such numbers are made with.
+  at::TensorOptions numbers() const {
+    return sequences_.begin.options();
+  }
+
+  int64_t batch;  ///< B
+  int64_t count;  ///< blocks of the longest sequence
+  int64_t size;   ///< tokens of the largest block
 
  private:
+  /// `sizes` is undefined where every sequence has blocks of `size` tokens.
   Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size, int64_t count);
 
   const Sequences& sequences_;
   bool plain_;  // a batch without padding and one block size: views and a pad do instead of gathers
   bool full_;   // plain, and no block is shorter than the others
-  mutable at::Tensor position_, valid_;
+  mutable at::Tensor lengths_, counts_, sizes_, position_, valid_;
 };
 
 /// (B, 1, blocks, 1, size): which keys of a block there are, to be spread over heads and queries; undefined for an

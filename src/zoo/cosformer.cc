@@ -78,7 +78,7 @@ class CosFormer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto m = torch::maximum(asking.lengths, asked.lengths).clamp_min(1);
+    const auto m = torch::maximum(asking.lengths(), asked.lengths()).clamp_min(1);
     const auto asks = w_q->forward(queries.rows).relu_(), offers = w_k->forward(memory.rows).relu_();
     const auto values = w_v->forward(memory.rows);
     Summing summing(asks.scalar_type());

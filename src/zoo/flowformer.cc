@@ -36,8 +36,8 @@ class Flowformer : public ZooAttention {
     Summing summing(asks.scalar_type());
     const auto q = asking.take_padded(summing.wide(asks).sigmoid());   // (B, n, d)
     const auto k = asked.take_padded(summing.wide(offers).sigmoid());  // (B, m, d)
-    const auto n = asking.lengths.to(q.scalar_type()).view({-1, 1, 1});
-    const auto m = asked.lengths.to(q.scalar_type()).view({-1, 1, 1});
+    const auto n = asking.lengths().to(q.scalar_type()).view({-1, 1, 1});
+    const auto m = asked.lengths().to(q.scalar_type()).view({-1, 1, 1});
 
     const auto per_incoming = inverse_flow(dot_by_heads(q, k.sum(1, /*keepdim=*/true), heads));
     const auto per_outgoing = inverse_flow(dot_by_heads(k, q.sum(1, /*keepdim=*/true), heads));

@@ -44,7 +44,7 @@ class FNet : public ZooAttention {
     }
     const auto blocks = Blocks::whole(sequences);
     const auto hidden = torch::fft_fft(blocks.take_padded(wide), std::nullopt, 2);
-    return blocks.give_padded(torch::real(transform_each(hidden, blocks.lengths)).to(type));
+    return blocks.give_padded(torch::real(transform_each(hidden, blocks.lengths())).to(type));
   }
 };
 

@@ -36,10 +36,10 @@ class Longformer : public ZooAttention {
       return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
     }
     const auto keys = first_tokens(k, globals).unsqueeze(2), values = first_tokens(v, globals).unsqueeze(2);
-    const auto key = torch::arange(keys.size(3), blocks.lengths.options());
-    const auto query = torch::arange(blocks.count * half, blocks.lengths.options()).view({blocks.count, half, 1});
+    const auto key = torch::arange(keys.size(3), blocks.numbers());
+    const auto query = torch::arange(blocks.count * half, blocks.numbers()).view({blocks.count, half, 1});
     const auto outside_band = (query - key).abs().gt(half).unsqueeze(0);
-    const auto exists = key.lt(blocks.once(blocks.lengths).view({-1, 1, 1, 1}));
+    const auto exists = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
     seen.push_back({keys, values, outside_band.logical_and(exists).unsqueeze(1)});
     const auto mixed = attend_blocks(q, seen, drop_rate());
     const auto asked =

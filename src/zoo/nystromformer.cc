@@ -27,13 +27,13 @@ struct Landmarks {
   Landmarks(const at::Tensor& x, const Blocks& blocks, int64_t most) {
     const auto count = std::min(most, blocks.size);
     if (blocks.real_whole().defined()) {
-      const auto means = segment_means(blocks.lengths, count, blocks.size, x.scalar_type());
+      const auto means = segment_means(blocks.lengths(), count, blocks.size, x.scalar_type());
       rows = torch::matmul(means.unsqueeze(1), x);
       real = means.sum(2).gt(0);
     } else if (blocks.size % count == 0) {
       rows = x.unflatten(2, {count, -1}).mean(3);
     } else {
-      const auto means = segment_means(blocks.lengths.narrow(0, 0, 1), count, blocks.size, x.scalar_type());
+      const auto means = segment_means(blocks.lengths().narrow(0, 0, 1), count, blocks.size, x.scalar_type());
       rows = torch::matmul(means.unsqueeze(1), x);
     }
   }

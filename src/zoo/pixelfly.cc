@@ -25,7 +25,7 @@ class Pixelfly : public ZooAttention {
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
-    const auto own = torch::arange(count, blocks.lengths.options());
+    const auto own = torch::arange(count, blocks.numbers());
     const auto steps = torch::arange(std::bit_width(static_cast<uint64_t>(integer("butterfly"))), own.options());
     // 0, 1, 2, 4, … below the butterfly's size, made on the device: copied numbers would have to wait for it.
     const auto strides = torch::ones_like(steps).bitwise_left_shift(steps).bitwise_right_shift(1);
@@ -43,7 +43,7 @@ class Pixelfly : public ZooAttention {
     const auto key = torch::arange(keys.size(3), own.options());
     // (blocks, g): a global key in one of the butterfly's blocks is there already.
     const auto elsewhere = partner.unsqueeze(2).eq(key.div(blocks.size, "floor")).any(1).logical_not().unsqueeze(1);
-    const auto real = key.lt(blocks.once(blocks.lengths).view({-1, 1, 1, 1}));
+    const auto real = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
     seen.push_back({keys, values, elsewhere.logical_and(real).unsqueeze(1)});
     const auto mixed = attend_blocks(q, seen, drop_rate());
     const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, drop_rate());

@@ -37,7 +37,7 @@ class Sinkhorn : public ZooAttention {
 
     const auto sums = blocks.take(stream.rows, 1).sum(3).squeeze(1);  // (B, blocks, d)
     const auto scores = w_p_->forward(w_b_->forward(sums).relu()).view({blocks.batch, count, heads, most_blocks_});
-    const auto there = torch::arange(count, blocks.lengths.options()).lt(blocks.counts.unsqueeze(1));
+    const auto there = torch::arange(count, blocks.numbers()).lt(blocks.counts().unsqueeze(1));
     const auto between =
         blocks.real().defined()
             ? there.unsqueeze(1).logical_and(there.unsqueeze(2)).unsqueeze(1)  // (B, 1, blocks, blocks)
@@ -47,7 +47,7 @@ class Sinkhorn : public ZooAttention {
       return torch::matmul(sort, rows.flatten(3)).unflatten(3, {rows.size(3), rows.size(4)});
     };
     // Places that no block of the sequence fills: beyond its length where it is shorter than a block.
-    const auto filled = torch::arange(blocks.size, blocks.lengths.options()).lt(blocks.lengths.unsqueeze(1));
+    const auto filled = torch::arange(blocks.size, blocks.numbers()).lt(blocks.lengths().unsqueeze(1));
     const auto mask = blocks.real().defined() ? filled.view({-1, 1, 1, 1, blocks.size}) : at::Tensor();
     const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), mask}}, drop_rate());
     return w_o->forward(blocks.give(mixed));

@@ -27,7 +27,7 @@ class Softmax : public ZooAttention {
     const auto asked = Blocks::whole(memory.sequences);
     const auto values = asked.take_whole(v, heads);
     // A sequence without memory sees the zeros that stand for it.
-    const auto mask = asked.valid().logical_or(asked.lengths.eq(0).view({-1, 1, 1})).unsqueeze(1);  // (B, 1, 1, m)
+    const auto mask = asked.valid().logical_or(asked.lengths().eq(0).view({-1, 1, 1})).unsqueeze(1);  // (B, 1, 1, m)
     const auto mixed = attend_keys(asking.take_whole(q, heads), asked.take_whole(k, heads), values, mask, dropout);
     return w_o->forward(asking.give_whole(mixed));
   }

@@ -24,7 +24,7 @@ class SparseTransformer : public ZooAttention {
     // The last c places of each block, by the sequence's own block size: (B or 1, c).
     const auto columns = std::min(integer("summary"), blocks.size);
     const auto place =
-        blocks.once(blocks.sizes).unsqueeze(1) - columns + torch::arange(columns, blocks.lengths.options());
+        blocks.once(blocks.sizes()).unsqueeze(1) - columns + torch::arange(columns, blocks.numbers());
     const auto index = place.clamp_min(0).view({-1, 1, 1, columns, 1});
     const bool one_size = size > 0 || place.size(0) == 1;
     const auto summary = [&](const at::Tensor& rows) {
@@ -35,7 +35,7 @@ class SparseTransformer : public ZooAttention {
     const auto exists = blocks.once(blocks.valid())
                             .gather(2, place.clamp_min(0).unsqueeze(1).expand({-1, count, -1}))
                             .logical_and(place.ge(0).unsqueeze(1));  // (B or 1, blocks, c)
-    const auto block = torch::arange(count, blocks.lengths.options());
+    const auto block = torch::arange(count, blocks.numbers());
     const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
     const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
 

@@ -196,7 +196,7 @@ class Synthesizer : public ZooAttention {
       return torch::matmul(hidden, w_2_.slice(2, 0, n));
     }
     const auto a = torch::matmul(hidden, w_a_), b = torch::matmul(hidden, w_b_);
-    const auto key = torch::arange(n, blocks.lengths.options());
+    const auto key = torch::arange(n, blocks.numbers());
     return a.index_select(3, key.remainder(a.size(3))) * b.index_select(3, key.div(a.size(3), "floor"));
   }
 
