@@ -24,6 +24,7 @@
 #include "dba/run/signals.h"
 #include "dba/train/model.h"
 #include "reproduce/experiment.h"
+#include "reproduce/result.h"
 #include "reproduce/runner.h"
 #include "reproduce/shortened.h"
 #include "run/folders.h"
@@ -78,6 +79,8 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
     std::cout << run.name() << std::string(width + 2 - run.name().size(), ' ') << to_string(state);
     if (result == reproduce::ResultFile::damaged)
       std::cout << " (" << places.result(run).string() << " is damaged)";
+    if (state != reproduce::State::finished && !reproduce::report_fault(places.run_folder(run)).empty())
+      std::cout << " (" << places.report(run).string() << " is damaged)";
     if (state == reproduce::State::no_data)
       std::cout << " (" << reproduce::missing_data(run, places).front().string() << ")";
     std::cout << "\n";
@@ -209,6 +212,7 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
                   experiment.name + " --tasks " + first_task + " --seeds 1\n  dba reproduce " + experiment.name +
                   " --table                    only the table, from the results there are\n"
                   "Runs that were interrupted go on where they stopped; a failed one does not stop the others.\n"
+                  "A damaged result or report is told by name, and its run is made again where need be.\n"
                   "Exit status: 0 done, 1 a run failed, was left to another process or lacks its data, 2 wrong usage,\n"
                   "3 the time of --minutes is over, 130 or 143 stopped.");
   auto arguments = std::make_shared<ReproduceArguments>();

@@ -59,12 +59,16 @@ ResultFile result_file(const Run& run, const Places& places) {
   }
 }
 
+bool has_whole_report(const Run& run, const Places& places) {
+  return run::is_there(places.report(run)) && report_fault(places.run_folder(run)).empty();
+}
+
 State state_of(const Run& run, const Places& places) {
   return state_of(run, places, result_file(run, places));
 }
 
 State state_of(const Run& run, const Places& places, ResultFile result) {
-  if (result == ResultFile::whole || run::is_there(places.run_folder(run) / "report.json"))
+  if (result == ResultFile::whole || has_whole_report(run, places))
     return State::finished;
   if (!missing_data(run, places).empty())
     return State::no_data;

@@ -15,6 +15,9 @@ struct Places {
   std::filesystem::path run_folder(const Run& run) const {
     return runs / run.name();
   }
+  std::filesystem::path report(const Run& run) const {
+    return run_folder(run) / "report.json";
+  }
   /// What the run prints, beside its folder.
   std::filesystem::path log(const Run& run) const {
     return runs / (run.name() + ".log");
@@ -34,7 +37,7 @@ struct Places {
 /// How a run stands, by the files that are there.
 enum class State {
   finished,     ///< its result is written and whole, or its report, from which the result is made without training
-  interrupted,  ///< its folder holds a run that has no report: `dba train --resume` goes on with it
+  interrupted,  ///< its folder holds a run that has no whole report: `dba train --resume` goes on with it
   fresh,
   no_data,
 };
@@ -43,6 +46,9 @@ enum class State {
 enum class ResultFile { absent, damaged, whole };
 
 ResultFile result_file(const Run& run, const Places& places);
+
+/// Of report.json in the run's folder; report_fault says what is wrong with one that is not whole.
+bool has_whole_report(const Run& run, const Places& places);
 
 /// With `result` for a caller who knows it already: to look it up is to read the file.
 State state_of(const Run& run, const Places& places, ResultFile result);

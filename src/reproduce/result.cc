@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kReport = "report.json";
+
 std::string text_of(const std::filesystem::path& file) {
   const bytes::MappedFile mapped(file);
   return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
@@ -97,6 +99,34 @@ Json config_of(const Run& run, const std::filesystem::path& file) {
   return Json::parse(config::to_json(config));
 }
 
+/// What a result keeps of a report.
+Json kept_of(const Json& report) {
+  Json kept;
+  for (const char* key : {"commit", "version", "torch", "device", "threads", "precision", "seconds", "updates",
+                          "best_update", "parameters", "training_examples", "model_chosen_on"})
+    kept[key] = report.at(key);
+  if (kept["model_chosen_on"].get<std::string>().starts_with("the file "))
+    kept["model_chosen_on"] = "the validation file";
+  kept["protocols"] = protocols_of(report);
+  for (const char* key : {"validation", "classes", "repairs", "data_digests"})
+    if (report.contains(key))
+      kept[key] = report[key];
+  return kept;
+}
+
+/// The other way round.
+void read_kept(const Json& kept, Result& result) {
+  result.seconds = kept.at("seconds").get<double>();
+  result.commit = kept.at("commit").get<std::string>();
+  result.device = kept.at("device").get<std::string>();
+  result.training_examples = kept.at("training_examples").get<std::int64_t>();
+  for (const auto& [protocol, metrics] : kept.at("protocols").items())
+    if (metrics.contains("accuracy"))
+      result.accuracy[protocol] = metrics["accuracy"].get<double>();
+  if (kept.contains("data_digests"))
+    result.data = kept["data_digests"].get<std::map<std::string, std::string>>();
+}
+
 /// A line per member, so that a difference between two results can be read.
 std::string lines_of(const Json& object) {
   std::string text;
@@ -107,54 +137,51 @@ std::string lines_of(const Json& object) {
 
 }  // namespace
 
-Result write_result(const Experiment& experiment, const Run& run, const std::filesystem::path& run_folder,
-                    const std::filesystem::path& file, std::span<const std::pair<std::string, std::string>> machine) {
-  const Json report = parse(run_folder / "report.json");
+Result write_result(const Experiment& experiment, const Run& run, const Places& places,
+                    std::span<const std::pair<std::string, std::string>> machine) {
+  const auto folder = places.run_folder(run);
   Json result{{"experiment", experiment.name}, {"run", run.name()},      {"task", run.task},
               {"method", run.method},          {"variant", run.variant}, {"seed", run.seed}};
-  try {
-    for (const char* key : {"commit", "version", "torch", "device", "threads", "precision", "seconds", "updates",
-                            "best_update", "parameters", "training_examples", "model_chosen_on"})
-      result[key] = report.at(key);
-    if (result["model_chosen_on"].get<std::string>().starts_with("the file "))
-      result["model_chosen_on"] = "the validation file";
-    for (const auto& [name, value] : machine)
-      result["machine"][name] = value;
-    result["protocols"] = protocols_of(report);
-    for (const char* key : {"validation", "classes", "repairs", "data_digests"})
-      if (report.contains(key))
-        result[key] = report[key];
-  } catch (const nlohmann::json::exception& error) {
-    throw bytes::FormatError((run_folder / "report.json").string() + ": " + error.what());
-  }
-  result["config"] = config_of(run, run_folder / "config.yaml");
-  result["curves"] = curves_of(run_folder / "metrics.jsonl");
+  if (const std::string fault = report_fault(folder); !fault.empty())
+    throw bytes::FormatError((folder / kReport).string() + ": damaged (" + fault + "); give the same command again");
+  result.update(kept_of(parse(folder / kReport)));
+  for (const auto& [name, value] : machine)
+    result["machine"][name] = value;
+  result["config"] = config_of(run, folder / "config.yaml");
+  result["curves"] = curves_of(folder / "metrics.jsonl");
   const std::string text = lines_of(result);
   const std::array parts = {std::as_bytes(std::span(text))};
+  const auto file = places.result(run);
   bytes::atomic_write(file, parts);
   return read_result(file);
+}
+
+std::string report_fault(const std::filesystem::path& run_folder) {
+  const auto file = run_folder / kReport;
+  if (!run::is_there(file))
+    return "";
+  try {
+    const Json report = Json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
+    if (!report.is_object())
+      return "expected a JSON object";
+    Result result;
+    read_kept(kept_of(report), result);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 Result read_result(const std::filesystem::path& file) {
   const Json json = parse(file);
   try {
-    Result result{json.at("task").get<std::string>(),
-                  json.at("method").get<std::string>(),
-                  json.at("variant").get<std::string>(),
-                  json.at("seed").get<std::int64_t>(),
-                  {},
-                  json.at("seconds").get<double>(),
-                  json.at("commit").get<std::string>(),
-                  json.at("device").get<std::string>(),
-                  {},
-                  json.at("training_examples").get<std::int64_t>(),
-                  {},
-                  file.filename().string()};
-    for (const auto& [protocol, metrics] : json.at("protocols").items())
-      if (metrics.contains("accuracy"))
-        result.accuracy[protocol] = metrics["accuracy"].get<double>();
-    if (json.contains("data_digests"))
-      result.data = json["data_digests"].get<std::map<std::string, std::string>>();
+    Result result;
+    result.task = json.at("task").get<std::string>();
+    result.method = json.at("method").get<std::string>();
+    result.variant = json.at("variant").get<std::string>();
+    result.seed = json.at("seed").get<std::int64_t>();
+    result.file = file.filename().string();
+    read_kept(json, result);
     if (json.contains("machine"))
       for (const auto& [name, value] : json["machine"].items())
         result.machine.emplace_back(name, value.get<std::string>());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reproduce/experiment.h"
+#include "reproduce/places.h"
 
 namespace dba::reproduce {
 
@@ -34,8 +35,12 @@ inline constexpr std::size_t kCurvePoints = 200;
 ///   data_digests: {training, validation, test: digest}, config: {section: {key: value}}, curves: {train, validation,
 ///   test: {step: […], loss: […], accuracy: […]}}
 /// Curves are thinned to kCurvePoints. Throws FormatError for a folder without a whole report.
-Result write_result(const Experiment& experiment, const Run& run, const std::filesystem::path& run_folder,
-                    const std::filesystem::path& file, std::span<const std::pair<std::string, std::string>> machine);
+Result write_result(const Experiment& experiment, const Run& run, const Places& places,
+                    std::span<const std::pair<std::string, std::string>> machine);
+
+/// What is wrong with the report of a run's folder, in a few words, where no result can be made from it; empty for a
+/// whole one and for a folder that has none.
+std::string report_fault(const std::filesystem::path& run_folder);
 
 /// FormatError, naming the file, for what write_result has not written.
 Result read_result(const std::filesystem::path& file);

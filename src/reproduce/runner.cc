@@ -1,7 +1,10 @@
 #include "reproduce/runner.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -121,6 +124,8 @@ class Runner {
                      (state == State::finished  ? "it is written anew from the run's report"
                       : state == State::no_data ? "fetch it again, or delete it"
                                                 : "the run is made again"));
+      if (state != State::finished)
+        tell_damaged_report(run, state);
       switch (state) {
         case State::finished:
           count_finished(run, result);
@@ -141,6 +146,17 @@ class Runner {
                    bytes::counted(runs_.size(), "run is there, ", "runs are there, ") + std::to_string(waiting.size()) +
                    " to make, " + std::to_string(options_.jobs) + " at a time");
     return waiting;
+  }
+
+  void tell_damaged_report(const Run& run, State state) {
+    const std::string fault = report_fault(places_.run_folder(run));
+    if (fault.empty())
+      return;
+    const bool goes_on = state == State::interrupted && !run::names_in(places_.run_folder(run) / "checkpoints").empty();
+    screen_.line(places_.report(run).string() + ": damaged (" + fault + "); " +
+                 (state == State::no_data ? "fetch it again, or the run's data, or delete it"
+                  : goes_on               ? "the run goes on from its last checkpoint"
+                                          : "the run is made again"));
   }
 
   void tell_missing(const Run& run) {
@@ -189,6 +205,9 @@ class Runner {
         count_finished(run, result);
         return false;
       }
+      // A damaged report would be taken for that of the run that begins, and a folder that holds one for a run.
+      if (::unlink(places_.report(run).c_str()) != 0 && errno != ENOENT)
+        throw bytes::FileError("remove", places_.report(run), errno);
       locks.push_back(std::move(*lock));
       return true;
     } catch (const std::exception& error) {
@@ -256,8 +275,7 @@ class Runner {
 
   /// A run of a process that goes on is finished when its report is there.
   void keep_finished(Running& running, bool ended) {
-    while (running.done + (ended ? 0 : 1) < running.runs.size() &&
-           run::is_there(places_.run_folder(running.at_work()) / "report.json")) {
+    while (running.done + (ended ? 0 : 1) < running.runs.size() && run::is_there(places_.report(running.at_work()))) {
       const auto now = Clock::now();
       keep_result(running.at_work(), std::chrono::duration<double>(now - running.started).count());
       running.started = now;
@@ -268,7 +286,7 @@ class Runner {
   void keep_result(const Run& run, double seconds = 0) {
     try {
       const auto folder = places_.run_folder(run);
-      const auto result = write_result(experiment_, run, folder, places_.result(run), options_.machine);
+      const auto result = write_result(experiment_, run, places_, options_.machine);
       // A finished run does not go on, and many of them fill a disk.
       for (const std::string& name : run::names_in(folder / "checkpoints"))
         run::remove_folder(folder / "checkpoints" / name);

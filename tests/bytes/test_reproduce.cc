@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "dba/bytes/errors.h"
 #include "dba/config/config_file.h"
 #include "reproduce/result.h"
 #include "reproduce/run_lock.h"
@@ -114,6 +115,74 @@ TEST(ReproduceRunner, ADamagedResultIsNoResult) {
   EXPECT_EQ(state_of(run, small.places), State::fresh);
   EXPECT_EQ(small.make().finished, 4u);
   EXPECT_NE(result_file(run, small.places), ResultFile::damaged);
+}
+
+TEST(ReproduceRunner, ADamagedReportIsNoReport) {
+  Small small("finish");
+  small.options.quiet = false;
+  small.make();
+  const auto run = small.runs().front();
+  const auto folder = small.places.run_folder(run);
+  const auto report = small.places.report(run);
+  const std::string whole = bytes::contents(report);
+  std::string other_type = whole;
+  other_type.replace(other_type.find("\"seconds\": 3"), 12, "\"seconds\": []");
+  const std::pair<std::string, std::string> damages[] = {{whole.substr(0, whole.size() / 2), "expected a JSON object"},
+                                                         {"", "expected a JSON object"},
+                                                         {R"({"protocol": "honest"})", "commit"},
+                                                         {other_type, "number"}};
+  for (const auto& [text, reason] : damages) {
+    SCOPED_TRACE(text);
+    std::filesystem::remove(small.places.result(run));
+    std::filesystem::remove(folder / "words");
+    write(report, text);
+    EXPECT_EQ(state_of(run, small.places), State::interrupted);
+    EXPECT_THAT(report_fault(folder), HasSubstr(reason));
+    EXPECT_THAT([&] { write_result(small.experiment, run, small.places, {}); },
+                ThrowsMessage<bytes::FormatError>(AllOf(HasSubstr(report.string()), HasSubstr(reason))));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(small.make().finished, 4u);
+    EXPECT_THAT(
+        testing::internal::GetCapturedStderr(),
+        AllOf(HasSubstr(report.string() + ": damaged ("), HasSubstr(reason), HasSubstr("); the run is made again\n")));
+    EXPECT_THAT(small.words(run.name()), HasSubstr("train --resume")) << "which begins anew without a checkpoint";
+    EXPECT_EQ(bytes::contents(report), whole);
+    EXPECT_EQ(result_file(run, small.places), ResultFile::whole);
+  }
+
+  std::filesystem::remove(small.places.result(run));
+  write(report, "{");
+  write(folder / "checkpoints/step-00000001/model", "");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(small.make().finished, 4u);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("; the run goes on from its last checkpoint\n"));
+
+  std::filesystem::remove(small.places.result(run));
+  std::filesystem::remove_all(folder);
+  write(report, "{");
+  EXPECT_EQ(state_of(run, small.places), State::fresh) << "nothing to go on with";
+  EXPECT_EQ(small.make().finished, 4u);
+  EXPECT_THAT(small.words(run.name()), HasSubstr("train --config"));
+
+  write(report, "{");
+  EXPECT_EQ(state_of(run, small.places), State::finished) << "by its result";
+}
+
+TEST(ReproduceRunner, ARunAtWorkIsNotTakenForFinishedByADamagedReport) {
+  // Two seeds in one process, the first of them with a damaged report from before, which must be gone.
+  Small small(
+      "base=$folder\n"
+      "for seed in 1 2; do\n"
+      "  folder=$base-seed$seed; [ -e $folder/report.json ] && exit 1\n"
+      "  mkdir -p $folder; echo 'seed: 1' > $folder/config.yaml; finish\n"
+      "done");
+  small.experiment.seeds = {1, 2};
+  small.options.jobs = 1;
+  write(small.folder / "runs/apples-dba-seed1/report.json", "{");
+  const auto runs = small.runs({{"apples"}, {"dba"}, {}, {}});
+  const auto outcome = make_missing(small.experiment, runs, small.places, small.options);
+  EXPECT_EQ(outcome.finished, 2u);
+  EXPECT_THAT(outcome.failures, ElementsAre());
 }
 
 TEST(ReproduceRunner, ARunThatAnotherProcessMakesIsLeftToIt) {

@@ -35,7 +35,7 @@ TEST(ReproduceResults, HoldSettingsProtocolsAndThinnedCurves) {
   std::filesystem::create_directories(small.places.results);
   const std::vector<std::pair<std::string, std::string>> machine = {{"CPU", "a processor"}};
   const auto file = small.places.result(run);
-  const Result result = write_result(small.experiment, run, folder, file, machine);
+  const Result result = write_result(small.experiment, run, small.places, machine);
   EXPECT_EQ(result.accuracy, (std::map<std::string, double>{{"honest", 0.25}})) << "without train.watch_test one";
 
   const auto json = nlohmann::json::parse(bytes::contents(file));

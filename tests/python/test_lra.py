@@ -110,6 +110,20 @@ def test_every_task_leaves_a_result_and_a_row(whole):
     assert "46.51" not in page  # the paper's data are others
 
 
+def test_a_damaged_report_is_told_and_the_run_made_again(whole, tmp_path):
+    for name in ("data", "results", "runs"):
+        shutil.copytree(whole / name, tmp_path / name)
+    name = "image-dba-updates4-seed1"
+    report = tmp_path / "runs" / name / "report.json"
+    report.write_text(report.read_text()[:100])
+    (tmp_path / "results" / f"{name}.json").unlink()
+    arguments = ["--tasks", "image", "--methods", "dba", "--updates", 4]
+    assert f"interrupted ({report} is damaged)" in reproduce(tmp_path, *arguments, "--list").stdout
+    remade = reproduce(tmp_path, *arguments)
+    assert f"{report}: damaged (expected a JSON object); the run is made again" in remade.stderr
+    assert result_of(tmp_path, "image")["curves"] == result_of(whole, "image")["curves"]
+
+
 def test_digests_tell_data_sets_apart_and_seeds_do_not(whole, tmp_path):
     folder = tmp_path / "other"
     for name in ("data", "results"):
