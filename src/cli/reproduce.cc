@@ -247,7 +247,8 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
   command
       ->add_option(
           "--set", arguments->options.overrides,
-          "a.b=value for all runs, to try something out; may be repeated; name other --runs and --results with it")
+          "a.b=value for all runs, to try something out; may be repeated; name other --runs and --results with it, "
+          "where rows of the table name what was set")
       ->allow_extra_args(false);
   command
       ->add_option("--updates", arguments->updates,

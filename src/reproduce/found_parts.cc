@@ -26,6 +26,54 @@ void part_by_data(FoundParts& parts) {
   }
 }
 
+/// "`model.layers=1`, `data.leave_out=[0]`"; empty for a result of the recipe.
+std::string name_of_settings(const Result& result) {
+  std::string name;
+  if (result.changed)
+    for (const std::string& setting : *result.changed)
+      name += (name.empty() ? "`" : ", `") + setting + "`";
+  return name;
+}
+
+/// The recipe's results stay in the row of the task. Several choices of settings where one table would have had one row
+/// are a doubt as well.
+void part_by_settings(FoundParts& parts) {
+  using Files = std::map<std::string, std::string>;  // by the name of the settings
+  const auto add = [](Files& files, const std::string& name, const std::string& file) {
+    files[name] += (files[name].empty() ? "" : ", ") + file;
+  };
+  const auto tasks = parts.experiment.tasks;
+  for (const Task& task : tasks) {
+    Files trials;
+    std::map<std::string, Files> variants;
+    for (Result& result : parts.results) {
+      if (result.task != task.name)
+        continue;
+      const std::string name = name_of_settings(result);
+      add(variants[result.variant], name.empty() ? "the recipe" : name, result.file);
+      if (name.empty())
+        continue;
+      add(trials, name, result.file);
+      result.task += " (" + name + ")";
+    }
+    auto row = std::ranges::find(parts.experiment.tasks, task.name, &Task::name);
+    for (const auto& [name, files] : trials) {
+      const std::string title = task.title + " (" + name + ")";
+      row = parts.experiment.tasks.insert(row + 1, {task.name + " (" + name + ")", title, /*other_data=*/true});
+      parts.trials.push_back(title + ": " + files);
+    }
+    for (const auto& [variant, choices] : variants) {
+      if (choices.size() < 2)
+        continue;
+      std::string doubt;
+      for (const auto& [name, files] : choices)
+        doubt += (doubt.empty() ? "" : "; ") + name + ": " + files;
+      parts.doubts.push_back(task.title + ": the results were made with different settings and are not averaged (" +
+                             doubt + "); move those that do not belong here to a folder of their own");
+    }
+  }
+}
+
 using Digests = std::map<std::string, std::string>;  // by part
 
 /// Results that may have been made on the same data.
@@ -125,8 +173,9 @@ void add_shortened(FoundParts& parts) {
 }  // namespace
 
 FoundParts found_parts(const Experiment& experiment, std::span<const Result> results) {
-  FoundParts parts{experiment, {results.begin(), results.end()}, {}};
+  FoundParts parts{experiment, {results.begin(), results.end()}, {}, {}};
   part_by_data(parts);
+  part_by_settings(parts);
   part_by_digests(parts);
   add_shortened(parts);
   return parts;

@@ -10,6 +10,7 @@
 #include "dba/bytes/errors.h"
 #include "dba/bytes/mapped_file.h"
 #include "dba/config/config_file.h"
+#include "reproduce/settings.h"
 #include "run/folders.h"
 
 namespace dba::reproduce {
@@ -147,7 +148,13 @@ Result write_result(const Experiment& experiment, const Run& run, const Places& 
   result.update(kept_of(parse(folder / kReport)));
   for (const auto& [name, value] : machine)
     result["machine"][name] = value;
-  result["config"] = config_of(run, folder / "config.yaml");
+  const Json config = config_of(run, folder / "config.yaml");
+  try {
+    result["changed"] = changed_settings(run, config.dump(), places.configs);
+  } catch (const std::exception&) {
+    // A recipe that cannot be read is no reason to lose a finished run; the page compares it again, or says so.
+  }
+  result["config"] = config;
   result["curves"] = curves_of(folder / "metrics.jsonl");
   const std::string text = lines_of(result);
   const std::array parts = {std::as_bytes(std::span(text))};
@@ -181,7 +188,10 @@ Result read_result(const std::filesystem::path& file) {
     result.variant = json.at("variant").get<std::string>();
     result.seed = json.at("seed").get<std::int64_t>();
     result.file = file.filename().string();
+    result.config = json.at("config").dump();
     read_kept(json, result);
+    if (json.contains("changed"))
+      result.changed = json["changed"].get<std::vector<std::string>>();
     if (json.contains("machine"))
       for (const auto& [name, value] : json["machine"].items())
         result.machine.emplace_back(name, value.get<std::string>());

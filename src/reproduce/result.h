@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,7 +24,11 @@ struct Result {
   std::int64_t training_examples = 0;
   /// Part → digest of its data (data::CachedSet::digest); empty: a result from before there were any.
   std::map<std::string, std::string> data;
-  std::string file;  ///< its name
+  std::string file;    ///< its name
+  std::string config;  ///< all settings as JSON
+  /// Those that are not the recipe's, as --set takes them; the recipe's own run has an empty list. Nothing: a result
+  /// from before they were kept, and nobody has compared it (compare_with_recipes).
+  std::optional<std::vector<std::string>> changed;
 };
 
 /// The most points that a curve of a result keeps.
@@ -32,8 +37,8 @@ inline constexpr std::size_t kCurvePoints = 200;
 /// Makes the result of a run out of its folder (report.json, config.yaml, metrics.jsonl) and writes it as JSON:
 ///   experiment, run, task, method, variant, seed, commit, version, device, machine, seconds, updates, best_update,
 ///   protocols: {protocol: {update, accuracy, macro_f1, loss, examples, confusion}}, validation, classes, parameters,
-///   data_digests: {training, validation, test: digest}, config: {section: {key: value}}, curves: {train, validation,
-///   test: {step: […], loss: […], accuracy: […]}}
+///   data_digests: {training, validation, test: digest}, changed: [key=value, …], config: {section: {key: value}},
+///   curves: {train, validation, test: {step: […], loss: […], accuracy: […]}}
 /// Curves are thinned to kCurvePoints. Throws FormatError for a folder without a whole report.
 Result write_result(const Experiment& experiment, const Run& run, const Places& places,
                     std::span<const std::pair<std::string, std::string>> machine);

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <list>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "bytes/count.h"
+#include "bytes/listed.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/bytes/errors.h"
 #include "dba/run/signals.h"
@@ -24,6 +26,7 @@
 #include "reproduce/result.h"
 #include "reproduce/run_lock.h"
 #include "reproduce/screen.h"
+#include "reproduce/settings.h"
 #include "reproduce/table.h"
 #include "run/folders.h"
 
@@ -188,6 +191,22 @@ class Runner {
       ++outcome_.finished;
     else
       keep_result(run);
+    tell_other_settings(run);
+  }
+
+  /// A finished run stays as it is, whatever --set says now.
+  void tell_other_settings(const Run& run) {
+    if (options_.overrides.empty())
+      return;
+    try {
+      const auto others =
+          not_as_wanted(run, read_result(places_.result(run)).config, places_.configs, options_.overrides);
+      if (!others.empty())
+        screen_.line(run.name() + ": was finished with other settings than --set says (" + bytes::listed(others) +
+                     ") and stays so; name other --runs and --results");
+    } catch (const std::exception&) {
+      // What cannot be read has been told, or is told with the table.
+    }
   }
 
   /// Adds the run's lock; false where there is nothing to make, for another process makes it or has made it meanwhile.
@@ -343,11 +362,13 @@ Page write_page(const Experiment& experiment, const Places& places) {
   run::make_folders(places.results);
   const auto file = places.results / "README.md";
   std::vector<std::string> left_out;
-  const auto results = read_results(places.results, &left_out);
-  const std::string page = results_page(experiment, results);
+  auto results = read_results(places.results, &left_out);
+  auto doubts = compare_with_recipes(experiment, results, places.configs);
+  const std::string page = results_page(experiment, results, doubts);
   const std::array parts = {std::as_bytes(std::span(page))};
   bytes::atomic_write(file, parts);
-  return {file, found_parts(experiment, results).doubts, std::move(left_out)};
+  std::ranges::move(found_parts(experiment, results).doubts, std::back_inserter(doubts));
+  return {file, std::move(doubts), std::move(left_out)};
 }
 
 }  // namespace dba::reproduce

@@ -28,7 +28,7 @@ Outcome make_missing(const Experiment& experiment, std::span<const Run> runs, co
 
 struct Page {
   std::filesystem::path file;
-  std::vector<std::string> doubts;    ///< see FoundParts; the page says them too
+  std::vector<std::string> doubts;    ///< see FoundParts and compare_with_recipes; the page says them too
   std::vector<std::string> left_out;  ///< what is wrong with results that cannot be read, a sentence each
 };
 

@@ -182,16 +182,25 @@ std::string mean_and_deviation(std::span<const double> accuracies, int decimals)
   return text + " (" + std::to_string(accuracies.size()) + ")";
 }
 
-std::string results_page(const Experiment& planned, std::span<const Result> all) {
-  const auto [experiment, results, doubts] = found_parts(planned, all);
+std::string results_page(const Experiment& planned, std::span<const Result> all,
+                         std::span<const std::string> other_doubts) {
+  const auto [experiment, results, doubts, trials] = found_parts(planned, all);
   std::string page =
       "# " + experiment.title + "\n\n" + experiment.description +
       "\n\nEach cell: mean ± standard deviation over seeds (number of seeds). Written by `dba reproduce " +
       experiment.name +
       "`; every run has a file of its own in this folder with its configuration, "
       "seed, commit, device, times and curves.\n";
-  for (const std::string& doubt : doubts)
-    page += "\n" + doubt + ".\n";
+  if (!trials.empty())
+    page += "\nRows with settings in their name are trials. They were not made by the recipe, `configs/" +
+            experiment.name +
+            "`, but with these settings instead; no figure of the paper stands beside them, and no mean counts "
+            "them.\n\n";
+  for (const std::string& trial : trials)
+    page += "- " + trial + "\n";
+  for (const auto& list : {other_doubts, std::span<const std::string>(doubts)})
+    for (const std::string& doubt : list)
+      page += "\n" + doubt + ".\n";
   bool any = false;
   for (const Section& section : experiment.sections) {
     const SectionTable table(experiment, section, results);

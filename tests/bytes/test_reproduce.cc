@@ -185,6 +185,23 @@ TEST(ReproduceRunner, ARunAtWorkIsNotTakenForFinishedByADamagedReport) {
   EXPECT_THAT(outcome.failures, ElementsAre());
 }
 
+TEST(ReproduceRunner, AFinishedRunWithOtherSettingsIsToldAndStays) {
+  Small small("finish; echo 'model: {layers: 1}' > $folder/config.yaml");
+  small.make();
+  small.options.quiet = false;
+  const auto said = [&](const std::vector<std::string>& overrides) {
+    small.options.overrides = overrides;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(small.make().finished, 4u);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({"model.layers=1", "train.log_every=3", "seed=9"}), "");
+  EXPECT_THAT(said({"model.layers=3"}),
+              HasSubstr("apples-dba-seed1: was finished with other settings than --set says (model.layers=1) and stays "
+                        "so; name other --runs and --results\n"));
+}
+
 TEST(ReproduceRunner, ARunThatAnotherProcessMakesIsLeftToIt) {
   const Small small("finish");
   const auto runs = small.runs();

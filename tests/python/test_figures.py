@@ -101,6 +101,11 @@ def test_lra_curves_hold_the_numbers_of_every_result(tmp_path):
         file.write_text(json.dumps({**json.loads(file.read_text()), "data_digests": {"training": digest}}))
     with pytest.warns(UserWarning, match="results of image were made on different training data"):
         figures.lra_curves(folder)
+    for seed, changed in ((1, []), (2, ["model.layers=1"])):
+        file = folder / f"image-dba--{seed}.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "data_digests": {}, "changed": changed}))
+    with pytest.warns(UserWarning, match="results of image were made with different settings"):
+        figures.lra_curves(folder)
     with pytest.raises(ValueError, match="text.*holds.*'listops', 'softmax'"):
         figures.lra_curves(folder, tasks=["text"])
     (folder / "broken.json").write_text("{")

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import struct
@@ -106,8 +107,30 @@ def test_every_task_leaves_a_result_and_a_row(whole):
     assert "as_published" not in result_of(whole, "image")["protocols"]
     page = (whole / "results" / "README.md").read_text()
     assert "Shortened to 4 updates: Chosen on validation data" in page
-    assert "| Image (18 training examples instead of 45000) | here |" in page
+    assert re.search(r"^\| Image \(18 training examples instead of 45000\) \(`.*`\) \| here \|", page, re.MULTILINE)
     assert "46.51" not in page  # the paper's data are others
+
+
+def test_a_trial_names_what_was_set(whole, tmp_path):
+    for name in ("data", "results"):
+        shutil.copytree(whole / name, tmp_path / name)
+    changed = result_of(whole, "image")["changed"]
+    # One layer is the recipe's; without a GPU it is float32; --updates, --device and --threads are told apart.
+    assert set(changed) == {"precision=float32", *SMALL} - {"model.layers=1", "batch.prefetch=1"}
+    small = ", ".join(f"`{setting}`" for setting in changed)
+    page = (whole / "results" / "README.md").read_text()
+    row = f"Image (18 training examples instead of 45000) ({small})"
+    assert f"| {row} | here |" in page and f"- {row}: image-dba-updates4-seed1.json" in page
+    assert "different settings" not in page and page.count("| Image") == 1
+    arguments = ["--tasks", "image", "--methods", "dba", "--updates", 4, "--set", "optimiser.lr=0.25"]
+    stays = reproduce(tmp_path, *arguments)
+    assert "was finished with other settings than --set says (optimiser.lr=0.005) and stays so" in stays.stderr
+    mixed = reproduce(tmp_path, *arguments, "--seeds", 2)
+    page = (tmp_path / "results" / "README.md").read_text()
+    assert f"| {row} | here |" in page and f"| {row[:-1]}, `optimiser.lr=0.25`) | here |" in page
+    for said in (page, mixed.stderr):
+        assert "were made with different settings and are not averaged" in said
+        assert "`optimiser.lr=0.25`: image-dba-updates4-seed2.json" in said
 
 
 def test_a_damaged_report_is_told_and_the_run_made_again(whole, tmp_path):
@@ -144,7 +167,8 @@ def test_digests_tell_data_sets_apart_and_seeds_do_not(whole, tmp_path):
     assert digests[0]["training"] != digests[1]["training"] and digests[0]["test"] == digests[1]["test"]
     for seed, digest in zip((1, 2), digests):
         named = f"training data {digest['training'][:8]}"
-        assert f"| Image (18 training examples instead of 45000) ({named}) | here |" in page
+        row = rf"^\| Image \(18 training examples instead of 45000\) .* \({named}\) \| here \|"
+        assert re.search(row, page, re.MULTILINE)
         assert f"{named}: image-dba-updates4-seed{seed}.json" in page and named in mixed.stderr
     (folder / "results" / "image-dba-updates4-seed1.json").write_text("{")
     damaged = reproduce(folder, "--table", check=False)

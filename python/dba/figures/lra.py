@@ -71,6 +71,13 @@ def _warn_of_other_data(task: str, results: Sequence[dict]) -> None:
             return
 
 
+def _warn_of_other_settings(task: str, results: Sequence[dict]) -> None:
+    # Results from before "changed" was kept say nothing.
+    if len({tuple(result["changed"]) for result in results if "changed" in result}) > 1:
+        warnings.warn(f"dba.figures.lra_curves: the results of {task} were made with different settings; "
+                      "`dba reproduce lra --table` names the files", UserWarning, stacklevel=3)
+
+
 def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequence[str] | None = None,
                variant: str = "") -> numpy.ndarray:
     """Draws, for every task a row: training loss over updates, validation accuracy over updates, and validation
@@ -78,7 +85,7 @@ def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequen
 
     folder: results/lra. tasks, methods: these alone, in this order; default all that have results.
     variant: the runs of this variant; "" are those of the whole recipe, others are shortened and never mixed in.
-    Results on different data are drawn with a warning.
+    Results on different data, or with different settings, are drawn with a warning.
     Returns the axes, (tasks, 3).
     """
     whole = read_results(folder)
@@ -95,6 +102,7 @@ def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequen
     axes = pyplot().subplots(len(tasks), 3, figsize=(12, 3.4 * len(tasks)), layout="constrained", squeeze=False)[1]
     for row, task in zip(axes, tasks):
         _warn_of_other_data(task, chosen[task])
+        _warn_of_other_settings(task, chosen[task])
         for method in methods:
             seeds = [result for result in chosen[task] if result["method"] == method]
             label = method if len(seeds) == 1 else f"{method}, {len(seeds)} seeds"
