@@ -41,7 +41,8 @@ const at::Tensor& Blocks::sizes() const {
 const at::Tensor& Blocks::position() const {
   if (!position_.defined()) {
     const auto options = numbers();
-    position_ = torch::arange(count, options).view({1, -1, 1}) * sizes().view({-1, 1, 1}) + torch::arange(size, options);
+    position_ =
+        torch::arange(count, options).view({1, -1, 1}) * sizes().view({-1, 1, 1}) + torch::arange(size, options);
   }
   return position_;
 }
@@ -55,8 +56,7 @@ const at::Tensor& Blocks::valid() const {
 }
 
 Blocks::Blocks(const Sequences& sequences, int64_t size_)
-    : Blocks(sequences, at::Tensor(), size_,
-             std::max<int64_t>((sequences.longest() + size_ - 1) / size_, 1)) {}
+    : Blocks(sequences, at::Tensor(), size_, std::max<int64_t>((sequences.longest() + size_ - 1) / size_, 1)) {}
 
 Blocks Blocks::up_to(const Sequences& sequences, int64_t size) {
   return Blocks(sequences, std::min(size, std::max<int64_t>(sequences.longest(), 1)));

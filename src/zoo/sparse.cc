@@ -23,8 +23,7 @@ class SparseTransformer : public ZooAttention {
 
     // The last c places of each block, by the sequence's own block size: (B or 1, c).
     const auto columns = std::min(integer("summary"), blocks.size);
-    const auto place =
-        blocks.once(blocks.sizes()).unsqueeze(1) - columns + torch::arange(columns, blocks.numbers());
+    const auto place = blocks.once(blocks.sizes()).unsqueeze(1) - columns + torch::arange(columns, blocks.numbers());
     const auto index = place.clamp_min(0).view({-1, 1, 1, columns, 1});
     const bool one_size = size > 0 || place.size(0) == 1;
     const auto summary = [&](const at::Tensor& rows) {

@@ -29,7 +29,9 @@ __device__ inline void attend(const CoreAttendArguments& given, int sequence, in
     const Division place(unit, d_p);  // head and key
     const float* const left = query + place.quotient * given.e;
     const float* const right = keys + place.remainder * stride + place.quotient * given.e;
-    p[unit] = sum_of_products(left, [&](int x) { return right[x]; }, given.e) * scale;
+    p[unit] = sum_of_products(
+                  left, [&](int x) { return right[x]; }, given.e) *
+              scale;
   }
   __syncwarp();
   const SlotMask mask(given.dropout);

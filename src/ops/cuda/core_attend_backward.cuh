@@ -66,7 +66,8 @@ __device__ inline float dot(const float* a, const float* b, int depth) {
     }
     return (sum.x + sum.y) + (sum.z + sum.w);
   } else {
-    return sum_of_products(a, [b](int k) { return b[k]; }, depth);
+    return sum_of_products(
+        a, [b](int k) { return b[k]; }, depth);
   }
 }
 
