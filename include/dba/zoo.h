@@ -36,11 +36,12 @@ struct Capabilities {
   bool exact = false;                 ///< softmax attention between all tokens; else an approximation or a substitute
   bool learned_per_position = false;  ///< has parameters that belong to positions
   bool needs_max_length = false;      ///< the option max_length must be given, and longer sequences are refused
-  bool deterministic = true;          ///< no random choices; else the option seed decides them, once and for all
-  bool cross_attention = false;       ///< may attend to another stream
-  bool masks = true;                  ///< lengths, masks and packed rows; a padded token has no influence
-  bool dropout = false;               ///< has a map that dropout acts on
-  bool slots = false;                 ///< may carry slots from layer to layer
+  bool deterministic =
+      true;  ///< no random choices; else the option seed and the layer's number decide them, once and for all
+  bool cross_attention = false;  ///< may attend to another stream
+  bool masks = true;             ///< lengths, masks and packed rows; a padded token has no influence
+  bool dropout = false;          ///< has a map that dropout acts on
+  bool slots = false;            ///< may carry slots from layer to layer
   Growth growth = Growth::quadratic;
   std::string complexity;  ///< in n, for one head of width 1, options in words
 };
@@ -115,6 +116,11 @@ class ZooAttention : public torch::nn::Module, public Attention {
   void hold_buffer(at::Tensor& field, const std::string& name, const at::Tensor& value);
   int64_t integer(const std::string& option) const;
   const std::string& choice(const std::string& option) const;
+  /// Of this layer's random choices: the option's for the first layer of a stack, 1,000,003 more for each one behind
+  /// it.
+  int64_t seed() const {
+    return integer("seed") + 1000003 * options.layer();
+  }
   int64_t head_width() const {
     return options.d() / options.heads();
   }
@@ -125,7 +131,8 @@ class ZooAttention : public torch::nn::Module, public Attention {
 
  private:
   AttentionOutput respond(const at::Tensor& x, const Stream& queries, const Stream& memory, const at::Tensor& z);
-  void check_length(const Sequences& sequences) const;
+  /// The sequences with a bound of their lengths that max_length allows; refused where there is none.
+  Sequences within_max_length(const Sequences& sequences) const;
   void clone_(torch::nn::Module& other, const std::optional<at::Device>& device) override;
   const std::string name_;
   std::vector<at::Tensor*> own_parameters_, own_buffers_;

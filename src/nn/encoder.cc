@@ -19,7 +19,7 @@ void EncoderImpl::reset() {
     // ones before it.
     const bool another_follows = options.tied() ? options.depth() > 1 : index + 1 < options.depth();
     auto own_options = layer_options;
-    own_options.attention_options().hands_on_z(another_follows);
+    own_options.attention_options().hands_on_z(another_follows).layer(index);
     stack->push_back(EncoderLayer(own_options));
   }
   slots = nullptr;

@@ -36,7 +36,8 @@ AttentionOutput ZooAttention::attend(const at::Tensor& x, const Sequences& seque
                                      bool need_weights) {
   TORCH_CHECK(!need_weights, "dba::", name_, ": need_weights must be false, for this attention keeps no map to show; ",
               "dba::SoftmaxAttention and dba::DBAttention do");
-  const auto stream = stream_of(name_, "x", x, sequences, options.d());
+  const auto allowed = within_max_length(sequences);
+  const auto stream = stream_of(name_, "x", x, allowed, options.d());
   return respond(x, stream, stream, z);
 }
 
@@ -47,8 +48,9 @@ AttentionOutput ZooAttention::attend_to(const at::Tensor& x, const Sequences& se
               "lists the members that have one");
   TORCH_CHECK(sequences.count() == memory_sequences.count(), "dba::", name_, ": memory must have the ",
               sequences.count(), " sequences that x has, got ", memory_sequences.count());
+  const auto allowed = within_max_length(memory_sequences);  // positions have parameters on the keys' side alone
   const auto queries = stream_of(name_, "x", x, sequences, options.d());
-  return respond(x, queries, stream_of(name_, "memory", memory, memory_sequences, options.d()), z);
+  return respond(x, queries, stream_of(name_, "memory", memory, allowed, options.d()), z);
 }
 
 AttentionOutput ZooAttention::respond(const at::Tensor& x, const Stream& queries, const Stream& memory,
@@ -62,8 +64,6 @@ AttentionOutput ZooAttention::respond(const at::Tensor& x, const Stream& queries
   if (queries.sequences.count() == 0) {  // every row is nobody's and cleared already
     return {queries.rows.view(x.sizes()), z, std::nullopt};
   }
-  check_length(queries.sequences);
-  check_length(memory.sequences);
   auto output = mix_with_slots(queries, memory, z);
   output.y = clear_rows(output.y, real_rows(queries.sequences)).view(x.sizes());
   return output;
@@ -80,13 +80,19 @@ AttentionOutput ZooAttention::mix_with_slots(const Stream& queries, const Stream
   return output;
 }
 
-void ZooAttention::check_length(const Sequences& sequences) const {
+Sequences ZooAttention::within_max_length(const Sequences& sequences) const {
   const auto found = values.find("max_length");
-  if (found != values.end()) {
-    TORCH_CHECK(sequences.longest() <= integer("max_length"), "dba::", name_,
-                ": sequences must have at most max_length = ", found->second, " tokens, got one of ",
-                sequences.longest(), "; make the layer with a larger max_length, or cut the sequence");
+  if (found == values.end() || sequences.count() == 0 || sequences.longest() <= integer("max_length")) {
+    return sequences;
   }
+  // A padded batch may be longer than its sequences. Those on a GPU would have to be waited for.
+  auto result = sequences;
+  result.max_length = sequences.begin.is_cpu() ? sequences.lengths().max().item<int64_t>() : sequences.longest();
+  TORCH_CHECK(result.max_length <= integer("max_length"), "dba::", name_,
+              ": sequences must have at most max_length = ", found->second, " tokens, got one of ", result.max_length,
+              sequences.begin.is_cpu() ? "" : " (a batch's padding counts on a GPU)",
+              "; make the layer with a larger max_length, or cut the sequence");
+  return result;
 }
 
 void ZooAttention::reset_parameters() {

@@ -1,5 +1,7 @@
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "zoo/block_attention.h"
 #include "zoo/members.h"
 #include "zoo/random_blocks.h"
@@ -17,7 +19,7 @@ class BigBird : public ZooAttention {
 
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
-    const Blocks blocks(stream.sequences, integer("block"));
+    const auto blocks = Blocks::up_to(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count;
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
@@ -35,7 +37,8 @@ class BigBird : public ZooAttention {
                              .abs()
                              .gt(beside)
                              .logical_and(torch::cat({torch::ones_like(number).to(at::kBool), number.gt(1)}, 3));
-    const auto random = random_blocks(counts, heads, count, beside, integer("random"), integer("seed"));
+    const auto most = std::max<int64_t>(count - 2, 0);  // that a block can choose from
+    const auto random = random_blocks(counts, heads, count, beside, std::min(integer("random"), most), seed());
     const auto index = torch::cat({spread(window), spread(ends), random}, 3);
     const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B or 1, H, blocks, G)
     const auto list = index.clamp(0, count - 1);

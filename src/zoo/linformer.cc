@@ -83,7 +83,7 @@ Member linformer_member() {
           "Keys and values are compressed in length by learned matrices, one column for each position: Y = "
           "softmax over k((Q (E K)ᵀ)/√d_h) (F V) with E, F k × max_length, of which a sequence of n tokens uses the "
           "first n columns. E and F may be one matrix, may be shared by the heads, or stand for each head. E and F "
-          "start as N(0, 1/k).",
+          "start as N(0, 1/k). Long-Range Arena's code has no mask: keys and values of padding enter E K and E V.",
       .options = {{"k", "128", "length that keys and values are compressed to", 1, {}},
                   {"share", "keys_and_values", "who shares E and F", 0, {"keys_and_values", "heads", "none"}},
                   max_length_option()},

@@ -27,17 +27,19 @@ class Local : public ZooAttention {
 }  // namespace
 
 Member local_member() {
-  Member member{.name = "local",
-                .title = "local attention",
-                .paper = "Tay et al., Long Range Arena, ICLR 2021, arXiv 2011.04006 (baseline)",
-                .about =
-                    "The sequence is cut into blocks of b neighbouring tokens, the last one shorter, and softmax "
-                    "attention acts inside each: y_i = Σ_{j: ⌊j/b⌋ = ⌊i/b⌋} softmax over j(q_i·k_j/√d_h) v_j. "
-                    "Long-Range Arena's released code reshapes with the block index innermost, so that its tokens "
-                    "see every (n/b)-th token instead of their neighbours; here blocks are contiguous.",
-                .options = {{"block", "64", "tokens of a block", 1, {}}},
-                .capabilities = {},
-                .build = built<Local>};
+  Member member{
+      .name = "local",
+      .title = "local attention",
+      .paper = "Tay et al., Long Range Arena, ICLR 2021, arXiv 2011.04006 (baseline)",
+      .about =
+          "The sequence is cut into blocks of b neighbouring tokens, the last one shorter, and softmax "
+          "attention acts inside each: y_i = Σ_{j: ⌊j/b⌋ = ⌊i/b⌋} softmax over j(q_i·k_j/√d_h) v_j. "
+          "Long-Range Arena's released code reshapes with the block index innermost, so that its tokens "
+          "see every (n/b)-th token instead of their neighbours; its mask is reshaped otherwise than its tokens. Here "
+          "blocks are contiguous.",
+      .options = {{"block", "64", "tokens of a block", 1, {}}},
+      .capabilities = {},
+      .build = built<Local>};
   member.capabilities.dropout = true;
   member.capabilities.growth = Growth::linear;
   member.capabilities.complexity = "n·block";

@@ -18,7 +18,7 @@ class Performer : public ZooAttention {
   Performer(const DBAttentionOptions& options_, const OptionValues& values_)
       : ZooAttention("performer", options_, values_) {
     register_projections();
-    hold_buffer(features_, "features", orthogonal_features(integer("features"), head_width(), integer("seed")));
+    hold_buffer(features_, "features", orthogonal_features(integer("features"), head_width(), seed()));
   }
 
  private:
@@ -73,7 +73,8 @@ Member performer_member() {
           "FAVOR+: y_i = φ(q_i) (Σ_j φ(k_j)ᵀ v_j) / (φ(q_i)·Σ_j φ(k_j)) with m random directions w, orthogonal in "
           "groups of d_h and as long as Gaussian vectors. Kernel softmax: φ(x) = (exp(w·x' − |x'|²/2 − c) + 10⁻⁴)/√m "
           "with x' = x/d_h^¼, an unbiased estimate of exp(q·k/√d_h) but for the 10⁻⁴; c is the largest w·x' of a "
-          "query, or of all keys of a sequence. Kernel relu: φ(x) = max(w·x', 0) + 10⁻³. The directions are drawn "
+          "query, or of all keys of a sequence, and counts as a constant in gradients, as in the authors' code. Kernel "
+          "relu: φ(x) = max(w·x', 0) + 10⁻³. The directions are drawn "
           "once from the seed and kept with the weights. Long-Range Arena's default is a ReLU without random "
           "directions, which is not a Performer.",
       .options = {{"features", "256", "random directions m", 1, {}},

@@ -26,7 +26,8 @@ at::Tensor random_blocks(const at::Tensor& counts, int64_t heads, int64_t blocks
   const auto count = counts.view({-1, 1, 1});
   const auto own = torch::arange(blocks, options).view({1, 1, -1});
   const auto head = torch::arange(heads, options).view({1, -1, 1});
-  const auto stream = scrambled(scrambled(head + 1 + seed % (int64_t{1} << 30)) + own);
+  const auto of_seed = scrambled(torch::full({}, seed % (int64_t{1} << 30) + 1, options));
+  const auto stream = scrambled(scrambled(of_seed + head + 1) + own);
 
   // Blocks 1 … count − 2 without the gap [low, high] around the query's own.
   const auto low = (own - beside).clamp_min(1);

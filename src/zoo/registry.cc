@@ -29,6 +29,9 @@ void check_value(const Member& member, const Option& option, const std::string& 
   const bool whole = error == std::errc() && end == value.data() + value.size();
   TORCH_CHECK(whole && number >= option.least, "dba::zoo: option ", option.name, " of ", member.name,
               " must be an integer of ", option.least, " or more, got ", bytes::double_quoted(value));
+  const auto most = option.name == "seed" ? int64_t{1} << 53 : int64_t{1} << 31;
+  TORCH_CHECK(number <= most, "dba::zoo: option ", option.name, " of ", member.name, " must be at most ", most,
+              ", got ", bytes::double_quoted(value));
 }
 
 OptionValues complete(const Member& member, const OptionValues& given) {

@@ -115,9 +115,10 @@ bidirectional; all take packed rows, lengths or a mask through `dba::Sequences`,
 give zeros in rows of nobody; a padded token has no influence on any other. `dba zoo` prints the table below,
 `dba zoo NAME` one member. This page is made from the registry that the library itself builds by.
 
-All but DBA and Luna, and softmax attention of packed tokens, lay a batch out with its sequences padded to one length. On
-a CPU a batch that would be more padding than tokens is computed in classes of similar lengths; on a GPU, where only the
-device knows the lengths, every sequence costs as much as the longest: sort by length (`batch.bucket`) where they differ.
+All but DBA and Luna, and softmax attention of packed tokens, lay a batch out with its sequences padded to one length.
+Packed sequences on a CPU that would have more than four places for a token then are computed in classes of similar
+lengths; in a padded batch, and on a GPU, where only the device knows the lengths, every sequence costs as much as the
+longest: sort by length (`batch.bucket`) where they differ.
 
 ## Use
 
@@ -145,13 +146,13 @@ Its parameters are ordinary ones of PyTorch, under the names that they have in C
 layer, so no method is written twice, and both languages compute the same numbers. `dba.zoo.members()` has the records
 below, and `dba.load` takes what `dba train` trained with any of them.
 
-`dba bench` times them (`--methods "longformer(window=128),dba"`), `dba reproduce efficiency` measures them all in the
+`dba bench layer` times them (`--methods "longformer(window=128),dba"`), `dba reproduce efficiency` measures them all in the
 paper's Text model, and bench/zoo_speed.py sets each beside a straightforward PyTorch version.
 
 Every member takes d, heads, dropout and bias; those that have a map drop out there, the others have no attention
 dropout. `dba::zoo::ZooAttention::attend_to` is cross-attention where the table has it. Random choices come from the
 member's `seed` and nothing else: they are the same for a sequence alone and in a batch, and stay the same for the life
-of the layer.
+of the layer. In a model layer i, counted from 0, has the seed 1,000,003·i above that of the first.
 
 Training keeps no map between the passes: it stays inside PyTorch's fused attention, or exists for some queries at a
 time and is computed again for their gradients, dropout included. Synthesizer's kinds dense and factorised_dense keep

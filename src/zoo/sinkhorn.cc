@@ -30,7 +30,7 @@ class Sinkhorn : public ZooAttention {
 
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
-    const Blocks blocks(stream.sequences, integer("block"));
+    const auto blocks = Blocks::up_to(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count;
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);

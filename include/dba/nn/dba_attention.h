@@ -48,6 +48,8 @@ struct DBAttentionOptions {
   TORCH_ARG(bool, compress_length) = true;
   TORCH_ARG(bool, compress_width) = true;
   TORCH_ARG(Order, order) = Order::two_pass;
+  /// Which layer of a stack this is: random choices of the zoo's members differ from layer to layer. DBA makes none.
+  TORCH_ARG(int64_t, layer) = 0;
 };
 
 /// Self-attention by dynamic bilinear low-rank attention. Parameters carry the paper's names; linear layers are

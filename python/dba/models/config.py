@@ -21,6 +21,9 @@ CHOICES = {
     "initialise": ("luna", "bert", "torch_default"),
 }
 
+SEEDS_APART = 1_000_003
+"""Between the seeds of two layers, as in the program (dba/zoo.h)."""
+
 
 @dataclasses.dataclass
 class ModelConfig:
@@ -70,9 +73,16 @@ class ModelConfig:
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             check_rate("models.ModelConfig", name, getattr(self, name))
 
-    def attention_options(self, max_length: int) -> str:
-        """`method_options`, with the longest sequence where the member needs one and the options name none."""
-        named = [part.split("=")[0].strip() for part in self.method_options.split(",")]
-        if not member(self.method).capabilities.needs_max_length or "max_length" in named:
-            return self.method_options
-        return ", ".join(filter(None, (self.method_options, f"max_length={max_length}")))
+    def attention_options(self, max_length: int, layer: int = 0) -> str:
+        """`method_options`, with the longest sequence where the member needs one and the options name none, and with
+        the seed of that layer's random choices."""
+        parts = [part.strip() for part in self.method_options.split(",") if part.strip()]
+        given = dict(part.split("=", 1) for part in parts if "=" in part)
+        if member(self.method).capabilities.needs_max_length and "max_length" not in given:
+            parts.append(f"max_length={max_length}")
+        seed = next((option.default for option in member(self.method).options if option.name == "seed"), None)
+        if layer > 0 and seed is not None:
+            seed = given.get("seed", seed)
+            parts = [part for part in parts if not part.startswith("seed=")]
+            parts.append(f"seed={int(seed) + SEEDS_APART * layer}")
+        return ", ".join(parts)

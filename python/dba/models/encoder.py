@@ -131,13 +131,14 @@ class ResidualBlock(nn.Module):
 class EncoderLayer(nn.Module):
     """Attention and feed-forward network, each with residual and norm."""
 
-    def __init__(self, config: ModelConfig, hands_on_z: bool = True, max_length: int = 0) -> None:
+    def __init__(self, config: ModelConfig, hands_on_z: bool = True, max_length: int = 0, index: int = 0) -> None:
+        """index: of the layer in its stack, which random choices differ by."""
         super().__init__()
         if config.method not in ("dba", "softmax"):
             self.attention: nn.Module = ZooSelfAttention(
                 config.method, config.d, config.heads, dropout=config.attention_dropout, bias=config.bias,
                 d_p=config.d_p, z_dropout=config.dropout, z_update=config.z_update, hands_on_z=hands_on_z,
-                options=config.attention_options(max_length),
+                options=config.attention_options(max_length, index),
             )
         elif config.method == "softmax":
             self.attention = SoftmaxSelfAttention(config.d, config.heads, dropout=config.attention_dropout,
@@ -170,7 +171,8 @@ class Encoder(nn.Module):
         count = 1 if config.tied else config.layers
         # The last layer's Z goes nowhere. A tied layer is the last one and the ones before it.
         follows = [config.layers > 1 if config.tied else index + 1 < count for index in range(count)]
-        layers = nn.ModuleList(EncoderLayer(config, hands_on_z, max_length) for hands_on_z in follows)
+        layers = nn.ModuleList(EncoderLayer(config, hands_on_z, max_length, index)
+                               for index, hands_on_z in enumerate(follows))
         takes_slots = layers[0].attention.takes_slots
         self.slots = Slots(config.d_p, config.d, config.dropout, config.slots_norm) if takes_slots else None
         self.layers = layers

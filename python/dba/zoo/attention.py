@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ..attention import check_batches, refuse_options, refuse_what_has_no_meaning
+from ..layer import check_positive, check_rate
 from ..tokens import TokenRows
 from .layer import ZooLayer, option_text
+from .records import member, nearest_of
 
 LUNAS_OWN = ("d_p", "z_dropout")
+
+
+def check_lunas(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes those of Luna's options out that its layer has beside the member's record."""
+    known = [*LUNAS_OWN, *(option.name for option in member("luna").options)]
+    for name in options:
+        if name not in known:
+            raise ValueError(f'dba.zoo: luna has the options {", ".join(known)}, got "{name}"; the nearest known one is '
+                             f'"{nearest_of(name, known)}"')
+    own = {name: options.pop(name) for name in LUNAS_OWN if name in options}
+    for name, value in own.items():
+        if not isinstance(value, (int, float) if name == "z_dropout" else int):
+            raise ValueError(f'dba.zoo: option {name} of luna must be a number, got "{value}"')
+    if "d_p" in own:
+        check_positive("zoo.luna", "d_p", own["d_p"])
+    if "z_dropout" in own:
+        check_rate("zoo.luna", "z_dropout", own["z_dropout"])
+    return own
 
 
 class ZooAttention(ZooLayer):
@@ -36,7 +58,7 @@ class ZooAttention(ZooLayer):
     ) -> None:
         refuse_options(f"zoo.{name}", embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim,
                        vdim=vdim)
-        slots = {option: options.pop(option) for option in LUNAS_OWN if name == "luna" and option in options}
+        slots = check_lunas(options) if name == "luna" else {}
         super().__init__(name, embed_dim, num_heads, dropout=dropout, bias=bias, options=option_text(options), **slots)
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
         self.to(device=device, dtype=dtype)

@@ -38,6 +38,9 @@ def bounds_of(sequences: Sequences) -> tuple[Tensor, Tensor, list[int]]:
 
 def option_text(options: dict[str, int | str | bool]) -> str:
     """'window=128, globals=2', as configurations write options."""
+    for name, value in options.items():
+        if isinstance(value, str) and ("," in value or "=" in value):
+            raise ValueError(f'dba.zoo: option {name} must be one value, got "{value}"; name every option by itself')
     return ", ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
                      for name, value in options.items())
 

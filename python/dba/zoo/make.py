@@ -8,7 +8,7 @@ import torch
 
 from ..attention import DBAttention
 from .attention import ZooAttention
-from .records import member
+from .records import member, nearest_of
 
 
 def make(
@@ -37,5 +37,6 @@ def make(
     known = [p.name for p in inspect.signature(DBAttention).parameters.values() if p.kind is p.KEYWORD_ONLY]
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise ValueError(f'dba.zoo: dba has the options {", ".join(known)}, got "{unknown[0]}"')
+        raise ValueError(f'dba.zoo: dba has the options {", ".join(known)}, got "{unknown[0]}"; '
+                         f'the nearest known one is "{nearest_of(unknown[0], known)}"')
     return DBAttention(embed_dim, num_heads, **shared, **options)

@@ -85,7 +85,10 @@ def member(name: str) -> Member:
     for record in members():
         if record.name == name:
             return record
-    nearest = difflib.get_close_matches(str(name), names(), 1, 0.0)[0]
-    raise ValueError(
-        f'dba.zoo: no member is called "{name}"; the nearest known one is "{nearest}", all are {", ".join(names())}'
-    )
+    raise ValueError(f'dba.zoo: no member is called "{name}"; the nearest known one is "{nearest_of(name, names())}", '
+                     f'all are {", ".join(names())}')
+
+
+def nearest_of(name: str, known: list[str]) -> str:
+    """The one that the name was meant for, most likely."""
+    return difflib.get_close_matches(str(name).lower(), known, 1, 0.0)[0]
