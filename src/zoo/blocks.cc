@@ -94,7 +94,7 @@ at::Tensor Blocks::give(const at::Tensor& blocks) const {
   const auto width = blocks.size(1) * blocks.size(4);
   const auto grid = blocks.permute({0, 2, 3, 1, 4}).reshape({batch, count * size, width});
   if (plain_) {
-    return grid.narrow(1, 0, sequences_.padded_length).reshape({-1, width});
+    return (full_ ? grid : grid.narrow(1, 0, sequences_.padded_length)).reshape({-1, width});
   }
   if (grid.numel() == 0) {
     return grid.new_zeros({sequences_.rows, width}) + grid.sum();
@@ -146,12 +146,10 @@ Band::Band(const Blocks& blocks) {
   const auto options = blocks.numbers();
   const auto size = blocks.size, reach = blocks.count > 1 ? int64_t{1} : int64_t{0};
   const auto own = torch::arange(blocks.count * size, options).view({blocks.count, size, 1});
-  const auto lengths = blocks.once(blocks.lengths()).view({-1, 1, 1, 1});
-  for (int64_t step = -reach; step <= reach; ++step) {
-    const auto key = own.transpose(1, 2) + step * size;
-    const auto near = (own - key).abs().le(size).logical_and(key.ge(0));
-    masks.push_back(near.logical_and(key.lt(lengths)).unsqueeze(1));
-  }
+  const auto key = own.narrow(1, 0, 1) + torch::arange(-reach * size, (reach + 1) * size, options);
+  const auto near = (own - key).abs_().le(size).logical_and_(key.ge(0));
+  mask = near.logical_and(key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}))).unsqueeze(1);
+  masks = mask.split(size, 4);
 }
 
 std::vector<at::Tensor> Band::beside(const at::Tensor& blocks) const {

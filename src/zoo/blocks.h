@@ -103,7 +103,8 @@ struct Band {
   explicit Band(const Blocks& blocks);
   /// For every block of (B, H, blocks, size, w) those of its band, zero where there is none; views of one tensor.
   std::vector<at::Tensor> beside(const at::Tensor& blocks) const;
-  std::vector<at::Tensor> masks;  ///< (B or 1, 1, blocks, size, size) for each of them: keys in the band that exist
+  at::Tensor mask;                ///< (B or 1, 1, blocks, size, keys of all of them): keys in the band that exist
+  std::vector<at::Tensor> masks;  ///< (B or 1, 1, blocks, size, size) for each of them: views of `mask`
 };
 
 }  // namespace dba::zoo

@@ -1,5 +1,6 @@
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/transient_map.h"
@@ -13,125 +14,280 @@ namespace {
 
 using at::Tensor;
 
-/// Σ_j (exp(q_i·k_j/√d_h − c_i) − exp(l_i − c_i) f_i·g_j) v_j over the pairs of the band, and c_i, the larger of l_i
-/// and the highest score of i there: q (B, H, blocks, size, d_h), f (…, m), l (…, 1), and k, g, v of the blocks beside
-/// each. The pairs exist for some queries at a time, and again for their gradients; l and c have none.
-struct BandDifference : torch::autograd::Function<BandDifference> {
-  /// tensors: q, f, then k, g and v of every block beside; masks: whether their pairs are in the band.
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList tensors,
-                                                const std::vector<Tensor>& masks, const Tensor& lost) {
-    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
-    auto saved = tensors.vec();
-    saved.insert(saved.end(), masks.begin(), masks.end());
-    saved.push_back(lost);
-    context->save_for_backward(saved);
-    const Problem problem(saved);
-    auto highest = torch::empty_like(lost);
-    auto sum = torch::empty({lost.size(0), lost.size(1), lost.size(2), lost.size(3), problem.parts[0].v.size(4)},
-                            problem.q.options());
-    for (const auto& piece : problem.pieces) {
-      const Pairs pairs(problem, piece);
-      piece.of(highest, 4).copy_(pairs.highest);
-      piece.of(sum, 4).copy_(torch::matmul((pairs.exact - pairs.estimate).to(problem.type), pairs.beside(&Part::v)));
+/// Widths of products on a GPU: rows begin at multiples of 16 bytes in 16 bits.
+constexpr int64_t kTogether = 8;
+/// Sums of weights that float16 holds with room to spare.
+constexpr double kMostInHalf = 16384;
+
+/// How blocks of a band lie in memory. Every sequence and head has `rows` blocks, `reach` more on both sides than there
+/// are tokens for, one sequence and head behind the other, and a few more in the end. So the keys beside a block are a
+/// window on neighbouring rows, and windows follow each other at one distance: a batch of products without a copy. Keys
+/// begin with block `reach`, queries with block 0; the last blocks of queries are idle, and their windows are partly
+/// another's.
+struct Layout {
+  Layout(const Tensor& blocks_, int64_t reach_)
+      : batch(blocks_.size(0)),
+        heads(blocks_.size(1)),
+        blocks(blocks_.size(2)),
+        size(blocks_.size(3)),
+        reach(reach_),
+        rows(blocks + 2 * reach) {}
+
+  /// Zeros for all blocks, (B·H·rows + 2·reach)·size × width.
+  Tensor room(int64_t width, const at::TensorOptions& options) const {
+    return torch::zeros({(batch * heads * rows + 2 * reach) * size, width}, options);
+  }
+  /// All blocks of a room, (B, H, rows, size, width).
+  Tensor all(const Tensor& room) const {
+    return room.narrow(0, 0, batch * heads * rows * size).view({batch, heads, rows, size, room.size(1)});
+  }
+  Tensor queries(const Tensor& room) const {
+    return all(room).narrow(2, 0, blocks);
+  }
+  Tensor keys(const Tensor& room) const {
+    return all(room).narrow(2, reach, blocks);
+  }
+  /// Of each sequence and head, (B·H, rows·size, width), of a room or of all its blocks.
+  Tensor by_head(const Tensor& x) const {
+    return (x.dim() == 2 ? all(x) : x).view({batch * heads, rows * size, x.size(-1)});
+  }
+  /// What stands beside each block, (B, H, rows, (2·reach + 1)·size, width).
+  Tensor windows(const Tensor& room) const {
+    const auto width = room.size(1), step = size * width;
+    return room.as_strided({batch, heads, rows, (2 * reach + 1) * size, width},
+                           {heads * rows * step, rows * step, step, width, 1});
+  }
+  /// (B, H, blocks, size, width), tokens before heads in memory: joined again, heads are a view.
+  Tensor tokens(int64_t width, const at::TensorOptions& options) const {
+    return torch::empty({batch, blocks, size, heads, width}, options).permute({0, 3, 1, 2, 4});
+  }
+  std::vector<MapPiece> pieces(at::Device device) const {
+    auto all = map_pieces({batch, heads, rows, 1}, size * (2 * reach + 1) * size, device);
+    for (auto& piece : all) {
+      piece.count[3] = size;
     }
-    context->mark_non_differentiable({highest});
-    return {sum, highest};
+    return all;
+  }
+  /// Zeros for the idle queries of x (b, h, g, size, …), whose blocks begin with `first`: zero times what another
+  /// sequence has would be NaN where that is.
+  void clear_idle(const Tensor& x, int64_t first) const {
+    const auto busy = std::max<int64_t>(blocks - first, 0);
+    if (busy < x.size(2)) {
+      x.narrow(2, busy, x.size(2) - busy).zero_();
+    }
+  }
+
+  /// Adds aᵀ b of pairs `a` (b, h, g, size, keys beside) of a piece to the rows of a room that the keys stand in; b
+  /// (b·h·g, size, width).
+  void add_to_windows(const Tensor& room, const Tensor& a, const Tensor& b, const MapPiece& piece,
+                      double factor) const {
+    clear_idle(a, piece.first[2]);
+    const auto first = (piece.first[0] * heads + piece.first[1]) * rows + piece.first[2], count = b.size(0);
+    const auto places = room.view({-1, size, room.size(1)});
+    for (int64_t step = 0; step <= 2 * reach; ++step) {
+      places.narrow(0, first + step, count)
+          .baddbmm_(a.flatten(0, 2).narrow(2, step * size, size).transpose(1, 2), b, 1, factor);
+    }
+  }
+
+  int64_t batch, heads, blocks, size, reach, rows;
+};
+
+/// Of x (B, H, rows, …) what belongs to the piece, as a batch of matrices: a view.
+Tensor matrices(const Tensor& x, const MapPiece& piece) {
+  return piece.of(x, 3).flatten(0, 2);
+}
+
+/// exp(x − less) in the type of x, taken in that of `less`, which may be wider; in the place of x.
+Tensor exp_less_(Tensor x, const Tensor& less) {
+  if (x.scalar_type() == less.scalar_type()) {
+    return x.sub_(less).exp_();
+  }
+  return at::exp_out(x, x - less);
+}
+
+/// y_i = Σ_j a_ij v_j / Σ_j a_ij with a_ij = exp(q_i·k_j/√d_h) in the band and φ(q_i)·φ(k_j) beyond: c_i is the larger
+/// of the highest score of i in the band and of what its products of features stay below, as logarithms, g_j is φ(k_j)
+/// over the largest feature of the keys, and f_i·g_j = φ(q_i)·φ(k_j)/exp(c_i). Then
+///   Σ_j a_ij v_j / exp(c_i) = Σ_j in the band (exp(q_i·k_j/√d_h − c_i) − f_i·g_j) v_j + f_i·Σ_j g_j v_j,
+/// and a column of ones beside v has the sum of the weights. Pairs of the band exist for some queries at a time, and
+/// again for their gradients.
+struct Mean : torch::autograd::Function<Mean> {
+  /// q, k, v (B, H, blocks, size, d_h); directions (m, d_h); band (B or 1, 1, blocks, size, keys beside): whether a key
+  /// exists and is in the band; exists (B, 1, blocks, size, 1): whether there is a token, nothing where all are.
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& directions, const Tensor& band, const std::optional<Tensor>& exists) {
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
+    const Layout layout(q, (band.size(4) / band.size(3) - 1) / 2);
+    const auto width = q.size(4), count = directions.size(0);
+    const auto options = q.options();
+    const auto wide = ops::accumulation_type(q.scalar_type());
+    const auto root = std::sqrt(static_cast<double>(width));
+
+    Problem problem;
+    problem.inside = at::constant_pad_nd(band, {0, 0, 0, 0, 0, 2 * layout.reach});
+    problem.outside = problem.inside.logical_not();
+    problem.inside = problem.inside.to(q.scalar_type());
+    problem.q = layout.room(width, options);
+    auto scaled = layout.queries(problem.q);
+    at::mul_out(scaled, q, torch::scalar_tensor(1 / root, at::kDouble));
+    problem.k = layout.room(width, options);
+    layout.keys(problem.k).copy_(k);
+    problem.v = layout.room((width / kTogether + 1) * kTogether, options);
+    layout.keys(problem.v).narrow(4, 0, width).copy_(v);
+    layout.keys(problem.v).select(4, width).fill_(1);
+    problem.of_q = (directions * std::sqrt(root)).to(q.scalar_type());
+    problem.of_k = (directions / std::sqrt(root)).to(q.scalar_type());
+
+    // w·x' and |x'|²/2 of queries and keys, whose difference is the logarithm of √m φ(x).
+    const auto log_q = layout.all(torch::mm(problem.q, problem.of_q.t()));
+    const auto log_k = layout.keys(torch::mm(problem.k, problem.of_k.t()));
+    const auto off = [&](const Tensor& x, double factor) {
+      return at::linalg_vector_norm(x, 2, {4}, /*keepdim=*/true, wide).square_().mul_(factor / 2);
+    };
+    const auto off_k = off(layout.keys(problem.k), 1 / root);
+    const auto highest_k = masked_scores(log_k.amax({4}, true) - off_k, exists.value_or(Tensor())).amax({2, 3}, true);
+    problem.g = layout.room(count, options);
+    auto g = layout.keys(problem.g);
+    at::exp_out(g, log_k - (off_k + highest_k));
+    if (exists) {
+      g.masked_fill_(exists->logical_not(), 0);
+    }
+    // The logarithms of f_i but for w·x' and c_i; with the largest w·x' they are those that no f_i·g_j exceeds.
+    const auto rest = (highest_k - std::log(static_cast<double>(count))) - off(layout.all(problem.q), root);
+    const auto most = rest + log_q.amax({4}, true);
+
+    // Weights are 1 at most and their sum as many as there are keys: beyond float16 for long sequences.
+    const auto places = static_cast<double>(layout.blocks * layout.size);
+    const double room_for_sums = q.scalar_type() == at::kHalf ? std::log(std::max(places / kMostInHalf, 1.0)) : 0.0;
+
+    problem.f = torch::empty(log_q.sizes(), options);
+    problem.highest = torch::empty_like(most);
+    auto sums = torch::empty({layout.batch, layout.heads, layout.rows, layout.size, problem.v.size(1)}, options);
+    for (const auto& piece : layout.pieces(q.device())) {
+      auto scores = problem.scores(layout, piece);
+      scores.masked_fill_(piece.of(problem.outside, 3), low_score(scores.scalar_type()));
+      auto highest = piece.of(problem.highest, 3), f = piece.of(problem.f, 3);
+      at::maximum_out(highest, scores.amax({4}, true), piece.of(most, 3)).add_(room_for_sums);
+      at::exp_out(f, piece.of(log_q, 3) - (highest - piece.of(rest, 3)));
+      const auto map =
+          exp_less_(scores, highest).addcmul_(problem.estimates(layout, piece), piece.of(problem.inside, 3), -1);
+      auto near = matrices(sums, piece);
+      at::bmm_out(near, map.flatten(0, 2), matrices(layout.windows(problem.v), piece));
+    }
+    layout.clear_idle(problem.f, 0);
+    problem.far = torch::bmm(layout.by_head(problem.g).transpose(1, 2), layout.by_head(problem.v));
+    layout.by_head(sums).baddbmm_(layout.by_head(problem.f), problem.far);
+
+    problem.weight = sums.narrow(2, 0, layout.blocks).narrow(4, width, 1).clone();
+    if (exists) {
+      problem.weight.masked_fill_(exists->logical_not(), 1);
+    }
+    problem.y = layout.tokens(width, options);
+    at::div_out(problem.y, sums.narrow(2, 0, layout.blocks).narrow(4, 0, width), problem.weight);
+    problem.save(context);
+    return problem.y;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("scatterbrain");
     const Problem problem(context->get_saved_variables());
-    const auto dy = gradients[0].to(problem.type);
-    auto dq = torch::empty_like(problem.q), df = torch::empty_like(problem.f);
-    std::vector<Part> sums;
-    for (const auto& part : problem.parts) {
-      sums.push_back({torch::zeros_like(part.k), torch::zeros_like(part.g), torch::zeros_like(part.v), {}});
+    const auto& y = problem.y;
+    const Layout layout(y, (problem.inside.size(4) / problem.inside.size(3) - 1) / 2);
+    const auto width = y.size(4);
+    const auto root = std::sqrt(static_cast<double>(width));
+    const auto options = y.options();
+    const auto dy = gradients[0].to(y.scalar_type());
+
+    // dy_i·v_j − dy_i·y_i over the sum of the weights is the gradient of a_ij/exp(c_i): a product with v_j and its one.
+    const auto given = layout.room(problem.v.size(1), options);
+    auto of_values = layout.queries(given).narrow(4, 0, width), of_one = layout.queries(given).narrow(4, width, 1);
+    at::div_out(of_values, dy, problem.weight);
+    at::div_out(of_one, dot(dy, y).neg_(), problem.weight);
+
+    const auto dq = torch::empty_like(layout.all(problem.q)), df = torch::empty_like(problem.f);
+    const auto dk = torch::zeros_like(problem.k), dg = torch::zeros_like(problem.g);
+    const auto dv = layout.room(width, options);
+    for (const auto& piece : layout.pieces(y.device())) {
+      const auto inside = piece.of(problem.inside, 3);
+      const auto q = matrices(layout.all(problem.q), piece), f = matrices(problem.f, piece);
+      const auto dy_piece = matrices(layout.all(given), piece);
+      auto exact = exp_less_(problem.scores(layout, piece), piece.of(problem.highest, 3))
+                       .masked_fill_(piece.of(problem.outside, 3), 0);
+      const auto map = torch::addcmul(exact, problem.estimates(layout, piece), inside, -1);
+      auto pull = torch::bmm(dy_piece, matrices(layout.windows(problem.v), piece).transpose(1, 2))
+                      .view(exact.sizes())
+                      .mul_(inside);
+      const auto slope = exact.mul_(pull);
+      layout.add_to_windows(dv, map, dy_piece.narrow(2, 0, width), piece, 1);
+      layout.add_to_windows(dk, slope, q, piece, 1);
+      layout.add_to_windows(dg, pull, f, piece, -1);
+      auto dq_piece = matrices(dq, piece), df_piece = matrices(df, piece);
+      at::bmm_out(dq_piece, slope.flatten(0, 2), matrices(layout.windows(problem.k), piece));
+      at::bmm_out(df_piece, pull.flatten(0, 2), matrices(layout.windows(problem.g), piece));
     }
-    for (const auto& piece : problem.pieces) {
-      const Pairs pairs(problem, piece);
-      const auto given = piece.of(dy, 4);
-      const auto add = [&](Tensor Part::*to, const Tensor& product) {
-        const auto size = product.size(3) / static_cast<int64_t>(sums.size());
-        for (size_t i = 0; i < sums.size(); ++i) {
-          piece.of(sums[i].*to, 3).add_(product.narrow(3, static_cast<int64_t>(i) * size, size));
-        }
-      };
-      const auto map = (pairs.exact - pairs.estimate).to(problem.type);
-      add(&Part::v, torch::matmul(map.transpose(3, 4), given));
-      const auto pull = torch::matmul(given, pairs.beside(&Part::v).transpose(3, 4)).masked_fill_(pairs.outside, 0);
-      const auto slope = (pull * pairs.exact).mul_(problem.scale).to(problem.type);
-      piece.of(dq, 4).copy_(torch::matmul(slope, pairs.beside(&Part::k)));
-      add(&Part::k, torch::matmul(slope.transpose(3, 4), piece.of(problem.q, 4)));
-      piece.of(df, 4).copy_(torch::matmul(pull, pairs.beside(&Part::g)).mul_(-pairs.share));
-      add(&Part::g, torch::matmul(pull.transpose(3, 4), pairs.features).neg_());
-    }
-    torch::autograd::variable_list all{dq, df};
-    for (const auto& sum : sums) {
-      all.insert(all.end(), {sum.k, sum.g, sum.v});
-    }
-    all.resize(all.size() + 2);
-    return all;
+    const auto d_far = torch::bmm(layout.by_head(problem.f).transpose(1, 2), layout.by_head(given));
+    layout.by_head(df).baddbmm_(layout.by_head(given), problem.far.transpose(1, 2), -1);
+    layout.by_head(dg).baddbmm_(layout.by_head(problem.v), d_far.transpose(1, 2));
+    layout.by_head(dv).baddbmm_(layout.by_head(problem.g), d_far.narrow(2, 0, width));
+
+    // φ(x)' = φ(x) (w d_h^−¼ − x/√d_h); queries stand there over √d_h.
+    const auto through_features = [](const Tensor& dx, const Tensor& x, const Tensor& d_features,
+                                     const Tensor& features, const Tensor& directions, double factor) {
+      const auto logarithms = d_features.view({-1, features.size(-1)}).mul_(features.view({-1, features.size(-1)}));
+      dx.view({-1, x.size(1)}).addmm_(logarithms, directions);
+      dx.view({-1, x.size(1)}).addcmul_(x, logarithms.sum(1, /*keepdim=*/true), -factor);
+    };
+    through_features(dq, layout.all(problem.q).view({-1, width}), df, problem.f, problem.of_q, root);
+    through_features(dk, problem.k, dg, problem.g, problem.of_k, 1 / root);
+    auto all_q = layout.tokens(width, options);
+    at::mul_out(all_q, dq.narrow(2, 0, layout.blocks), torch::scalar_tensor(1 / root, at::kDouble));
+    const auto all_k = layout.tokens(width, options).copy_(layout.keys(dk));
+    const auto all_v = layout.tokens(width, options).copy_(layout.keys(dv));
+    return {all_q, all_k, all_v, {}, {}, {}};
   }
 
  private:
-  struct Part {
-    Tensor k, g, v, mask;
-  };
-
+  /// What backward knows again: rooms of q/√d_h, k, v with its column of ones and g; f (B, H, rows, size, m); highest,
+  /// c_i (…, 1); far, Σ_j g_j v_j (B·H, m, …); the sum of the weights, (B, H, blocks, size, 1), and y; masks (B or 1,
+  /// 1, rows, size, keys beside); directions for q/√d_h and for k.
   struct Problem {
-    explicit Problem(const std::vector<Tensor>& saved)
-        : q(saved[0]),
-          f(saved[1]),
-          lost(saved.back()),
-          type(q.scalar_type()),
-          scale(1.0 / std::sqrt(static_cast<double>(q.size(4)))) {
-      const auto count = (saved.size() - 3) / 4;
-      for (size_t i = 0; i < count; ++i) {
-        parts.push_back({saved[2 + 3 * i], saved[3 + 3 * i], saved[4 + 3 * i], saved[2 + 3 * count + i]});
-      }
-      const auto keys = static_cast<int64_t>(count) * parts[0].k.size(3);
-      // The queries of a block stay together, so that a piece has all that its keys get from them.
-      pieces = map_pieces({q.size(0), q.size(1), q.size(2), 1}, q.size(3) * keys, q.device());
-      for (auto& piece : pieces) {
-        piece.count[3] = q.size(3);
+    Problem() = default;
+    explicit Problem(const std::vector<Tensor>& saved) {
+      auto next = saved.begin();
+      for (auto* field : fields()) {
+        *field = *next++;
       }
     }
-    const Tensor q, f, lost;
-    const at::ScalarType type;
-    const double scale;
-    std::vector<Part> parts;
-    std::vector<MapPiece> pieces;
+    void save(torch::autograd::AutogradContext* context) {
+      std::vector<Tensor> all;
+      for (const auto* field : fields()) {
+        all.push_back(*field);
+      }
+      context->save_for_backward(all);
+    }
+    std::vector<Tensor*> fields() {
+      return {&q, &k, &v, &g, &f, &highest, &far, &weight, &y, &inside, &outside, &of_q, &of_k};
+    }
+    /// Of the pairs of a piece, (b, h, g, size, keys beside).
+    Tensor scores(const Layout& layout, const MapPiece& piece) const {
+      return products(matrices(layout.all(q), piece), matrices(layout.windows(k), piece), piece);
+    }
+    Tensor estimates(const Layout& layout, const MapPiece& piece) const {
+      return products(matrices(f, piece), matrices(layout.windows(g), piece), piece);
+    }
+    static Tensor products(const Tensor& a, const Tensor& b, const MapPiece& piece) {
+      return torch::bmm(a, b.transpose(1, 2)).view({piece.count[0], piece.count[1], piece.count[2], -1, b.size(1)});
+    }
+    Tensor q, k, v, g, f, highest, far, weight, y, inside, outside, of_q, of_k;
   };
 
-  /// The pairs of a piece, (b, h, g, size, keys beside).
-  struct Pairs {
-    Pairs(const Problem& problem_, const MapPiece& piece_) : problem(problem_), piece(piece_) {
-      const auto lost = piece.of(problem.lost, 4);
-      std::vector<Tensor> masks;
-      for (const auto& part : problem.parts) {
-        masks.push_back(piece.of(part.mask, 4));
-      }
-      outside = torch::cat(masks, 4).logical_not_();
-      exact = torch::matmul(piece.of(problem.q, 4), beside(&Part::k).transpose(3, 4)).to(lost.scalar_type());
-      exact.mul_(problem.scale).masked_fill_(outside, low_score(exact.scalar_type()));
-      highest = torch::maximum(exact.amax({4}, true), lost);
-      exact.sub_(highest).exp_();
-      share = (lost - highest).exp_().to(problem.type);
-      features = piece.of(problem.f, 4) * share;
-      estimate = torch::matmul(features, beside(&Part::g).transpose(3, 4)).masked_fill_(outside, 0);
-    }
-    Tensor beside(Tensor Part::*of) const {
-      std::vector<Tensor> blocks;
-      for (const auto& part : problem.parts) {
-        blocks.push_back(piece.of(part.*of, 3));
-      }
-      return torch::cat(blocks, 3);
-    }
-    const Problem& problem;
-    const MapPiece& piece;
-    Tensor outside, exact, highest, share, features, estimate;
-  };
+  /// Products of rows, (…, 1). float16 would lose small ones.
+  static Tensor dot(const Tensor& a, const Tensor& b) {
+    const auto type = a.scalar_type();
+    return (type == at::kHalf ? a.to(at::kFloat) * b : a * b).sum({4}, /*keepdim=*/true, ops::accumulation_type(type));
+  }
 };
 
 class Scatterbrain : public ZooAttention {
@@ -139,50 +295,18 @@ class Scatterbrain : public ZooAttention {
   Scatterbrain(const DBAttentionOptions& options_, const OptionValues& values_)
       : ZooAttention("scatterbrain", options_, values_) {
     register_projections();
-    hold_buffer(features_, "features", orthogonal_features(integer("features"), head_width(), integer("seed")));
+    hold_buffer(features_, "features", orthogonal_features(integer("features"), head_width(), seed()));
   }
 
  private:
-  /// w·x' − |x'|²/2 for x (B, H, blocks, size, d_h): the logarithms of √m times the features.
-  at::Tensor exponents(const at::Tensor& x) const {
-    const auto scaled = x * std::pow(static_cast<double>(head_width()), -0.25);
-    return torch::matmul(scaled, features_.t()) - scaled.square().sum(-1, /*keepdim=*/true) / 2;
-  }
-
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto blocks = Blocks::up_to(stream.sequences, integer("window") / 2);
     const auto heads = options.heads();
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
-    const auto exists = blocks.valid().unsqueeze(1).unsqueeze(4);  // (B, 1, blocks, size, 1)
-
-    // Features lose their largest exponent; `lost` is what a product of features is short of, as a logarithm.
-    const auto log_q = exponents(q);
-    const auto log_k = masked_scores(exponents(k), exists);
-    const auto highest_q = log_q.amax({4}, true).detach();
-    const auto highest_k = log_k.amax({2, 3, 4}, true).detach();
-    const auto f_q = (log_q - highest_q).exp();
-    const auto f_k = (log_k - highest_k).exp().masked_fill(exists.logical_not(), 0);
-    const auto lost = highest_q + highest_k - std::log(static_cast<double>(integer("features")));
-
-    const Band band(blocks);
-    const auto type = q.scalar_type();
-    // A last column of ones: sums of the weights beside sums of the values.
-    const auto more_v = at::constant_pad_nd(v, {0, 1}, 1);
-    const auto near_k = band.beside(k), near_f = band.beside(f_k.to(type)), near_v = band.beside(more_v);
-    std::vector<Tensor> tensors{q, f_q.to(type)};
-    for (size_t i = 0; i < near_k.size(); ++i) {
-      tensors.insert(tensors.end(), {near_k[i], near_f[i], near_v[i]});
-    }
-    const auto wide = ops::accumulation_type(type);
-    const auto near = BandDifference::apply(at::TensorList(tensors), band.masks, lost.to(wide));
-    const auto share = (lost - near[1]).exp();
-    const auto sums = torch::matmul(f_k.flatten(2, 3).transpose(2, 3), more_v.flatten(2, 3));  // (B, H, m, d_h + 1)
-    const auto far = torch::matmul(f_q.flatten(2, 3), sums).unflatten(2, {blocks.count, blocks.size});
-    const auto all = near[0] + far * share;
-    const auto weight = all.narrow(4, head_width(), 1).masked_fill(exists.logical_not(), 1);
-    const auto mixed = (all.narrow(4, 0, head_width()) / weight).to(type);
-    return w_o->forward(blocks.give(mixed));
+    const auto real = blocks.real();
+    const auto exists = real.defined() ? std::optional(real.unsqueeze(1).unsqueeze(4)) : std::nullopt;
+    return w_o->forward(blocks.give(Mean::apply(q, k, v, features_, Band(blocks).mask, exists)));
   }
 
   at::Tensor features_;  // (m, d_h), shared by the heads
