@@ -61,14 +61,31 @@ def sparse(layer, x):
     return layer.w_o(join(masked(*projected(layer, x), mask)))
 
 
+def beside(t, size):
+    """(B, H, n, w) → (B, H, n/size, 3·size, w): each block with the one before and the one behind."""
+    t = functional.pad(t, (0, 0, size, size)).unflatten(2, (-1, size))
+    return torch.cat([t[:, :, :-2], t[:, :, 1:-1], t[:, :, 2:]], 3)
+
+
+def band(x, size):
+    """Places of queries (n/size, size, 1) and of the keys beside them (n/size, 1, 3·size); and which are in the band."""
+    first = torch.arange(0, x.shape[1], size, device=x.device)[:, None, None]
+    i = first + torch.arange(size, device=x.device)[:, None]
+    j = first + torch.arange(-size, 2 * size, device=x.device)
+    return j, ((i - j).abs() <= size) & (j >= 0) & (j < x.shape[1])
+
+
 def longformer(layer, x):
-    i, j = places(x)
-    count = option(layer, "globals")
-    near = ((i - j).abs() <= option(layer, "window") // 2) | (j < count)
-    y = masked(*projected(layer, x), near)
+    q, k, v = projected(layer, x)
+    count, size = option(layer, "globals"), option(layer, "window") // 2
+    j, near = band(x, size)
+    blocks = q.unflatten(2, (-1, size)) / math.sqrt(q.shape[-1])
+    scores = (blocks @ beside(k, size).transpose(-2, -1)).masked_fill(~(near & (j >= count)), float("-inf"))
+    weights = torch.cat([blocks @ k[:, :, None, :count].transpose(-2, -1), scores], -1).softmax(-1)
+    y = weights[..., :count] @ v[:, :, None, :count] + weights[..., count:] @ beside(v, size)
     q, k, v = split(layer.global_q(x[:, :count])), split(layer.global_k(x)), split(layer.global_v(x))
     everywhere = torch.ones(1, 1, dtype=torch.bool, device=x.device)
-    return layer.w_o(join(torch.cat([masked(q, k, v, everywhere), y[:, :, count:]], 2)))
+    return layer.w_o(join(torch.cat([masked(q, k, v, everywhere), y.flatten(2, 3)[:, :, count:]], 2)))
 
 
 def bigbird(layer, x):
@@ -198,16 +215,20 @@ def yoso(layer, x):
 
 def scatterbrain(layer, x):
     q, k, v = projected(layer, x)
-    i, j = places(x)
+    size = option(layer, "window") // 2
+    _, near = band(x, size)
 
     def features(t):
         t = t * t.shape[-1] ** -0.25
         return (t @ layer.features.t() - t.square().sum(-1, True) / 2).exp() * len(layer.features) ** -0.5
 
-    near = (i - j).abs() <= option(layer, "window") // 2
-    exact = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).exp()
-    weights = torch.where(near, exact, features(q) @ features(k).transpose(-2, -1))
-    return layer.w_o(join(weights @ v / weights.sum(-1, True)))
+    f_q, f_k = features(q), features(k)
+    v = functional.pad(v, (0, 1), value=1.0)  # a column of ones has the sums of the weights
+    exact = (q.unflatten(2, (-1, size)) @ beside(k, size).transpose(-2, -1) / math.sqrt(q.shape[-1])).exp()
+    estimate = f_q.unflatten(2, (-1, size)) @ beside(f_k, size).transpose(-2, -1)
+    sums = f_q @ (f_k.transpose(-2, -1) @ v)
+    sums = sums + ((exact - estimate).masked_fill(~near, 0) @ beside(v, size)).flatten(2, 3)
+    return layer.w_o(join(sums[..., :-1] / sums[..., -1:]))
 
 
 def luna(layer, x):
@@ -245,4 +266,5 @@ PLAIN = {"softmax": softmax, "dba": dba_plain, "local": local, "sparse": sparse,
          "synthesizer": synthesizer, "linear": linear, "performer": performer, "cosformer": cosformer, "fnet": fnet,
          "nystromformer": nystromformer, "yoso": yoso, "scatterbrain": scatterbrain, "pixelfly": pixelfly, "luna": luna,
          "flowformer": flowformer}
-WHOLE_MAP = ("softmax", "sparse", "longformer", "bigbird", "synthesizer", "yoso", "scatterbrain", "pixelfly")
+WHOLE_MAP = ("softmax", "sparse", "bigbird", "synthesizer", "yoso", "pixelfly")
+BANDS = ("longformer", "scatterbrain")

@@ -18,7 +18,7 @@ import sys
 import time
 
 import torch
-from plain_zoo import HEADS, PLAIN, WHOLE_MAP, WIDTH
+from plain_zoo import BANDS, HEADS, PLAIN, WHOLE_MAP, WIDTH
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
@@ -134,7 +134,8 @@ def main():
             print(f"| {name} | differs by {apart:.1e} | | | | | |")
             slower += 1
             continue
-        what = "LSHAttention" if name == "reformer" else "a masked map" if name in WHOLE_MAP else "plain products"
+        what = ("LSHAttention" if name == "reformer" else "a masked map" if name in WHOLE_MAP else
+                "blocks of a band" if name in BANDS else "plain products")
         for length in map(int, arguments.lengths.split(",")):
             pairs = calls(name, length, arguments.batch, arguments.device, getattr(torch, arguments.dtype))
             for which, pair in pairs.items():

@@ -191,6 +191,26 @@ def test_a_member_serves_in_pytorchs_encoder_and_in_compiled_code():
         torch.testing.assert_close(compiled(x, src_key_padding_mask=padding), y)
 
 
+def test_padding_does_not_count_for_the_longest_sequence():
+    layer, x = made("linformer"), tokens(2, LONGEST + 8)
+    lengths = torch.tensor([[LONGEST], [5]])
+    padding = torch.arange(LONGEST + 8) >= lengths
+    y = layer(x, key_padding_mask=padding)[0]
+    torch.testing.assert_close(y[:, :LONGEST], layer(x[:, :LONGEST], key_padding_mask=padding[:, :LONGEST])[0])
+    # Queries have no positions of their own.
+    assert layer(tokens(1, LONGEST + 1), tokens(1, 3))[0].shape == (1, LONGEST + 1, D)
+
+
+@pytest.mark.parametrize("name, tensor", [("performer", "features"), ("reformer", "rotations"), ("yoso", "directions"),
+                                          ("scatterbrain", "features")])
+def test_random_choices_differ_from_layer_to_layer(name, tensor):
+    config = dba.models.ModelConfig(method=name, layers=3, d=D, heads=HEADS, method_options="seed=4")
+    encoder = dba.models.Encoder(config, max_length=8)
+    drawn = [getattr(layer.attention, tensor) for layer in encoder.layers]
+    assert not any(torch.equal(drawn[i], drawn[j]) for i in range(3) for j in range(i))
+    assert torch.equal(drawn[2], getattr(dba.zoo.make(name, D, HEADS, seed=4 + 2 * 1_000_003), tensor))
+
+
 def test_what_cannot_be_done_is_said_in_a_sentence():
     x = tokens(1, LONGEST + 1)
     linformer, local = made("linformer"), made("local")
@@ -198,8 +218,16 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ('no member is called "perfomer"; the nearest known one is "performer"', lambda: made("perfomer")),
         ('the options features, kernel, seed, got "feature"; the nearest known one is "features"',
          lambda: dba.zoo.make("performer", D, HEADS, feature=3)),
+        ('no member is called "LOCAL"; the nearest known one is "local"', lambda: made("LOCAL")),
         ('flowformer has no options of its own, got "d_p"', lambda: made("flowformer", d_p=4)),
-        ('dba has the options d_p, d_in, .*, got "slots"', lambda: made("dba", slots=4)),
+        ('dba has the options d_p, d_in, .*, got "dp"; the nearest known one is "d_p"',
+         lambda: dba.zoo.make("dba", D, HEADS, dp=4)),
+        ('luna has the options d_p, z_dropout, .*, got "dp"; the nearest known one is "d_p"',
+         lambda: dba.zoo.make("luna", D, HEADS, dp=4)),
+        ('option d_p of luna must be a number, got "3"', lambda: dba.zoo.make("luna", D, HEADS, d_p="3")),
+        ('option features must be one value, got "3, seed=5"',
+         lambda: dba.zoo.make("performer", D, HEADS, features="3, seed=5")),
+        ("option block of local must be at most 2147483648", lambda: dba.zoo.make("local", D, HEADS, block=2**40)),
         ("option features of performer must be an integer of 1 or more, got \"0\"",
          lambda: dba.zoo.make("performer", D, HEADS, features=0)),
         ("give the option max_length", lambda: dba.zoo.make("linformer", D, HEADS)),

@@ -43,7 +43,7 @@ Tensor performer(const DenseLayer& layer, const Tensor& x, const Tensor& memory)
       const Tensor projected = scaled.matmul(w.t());
       if (relu)
         return at::relu(projected) + 1e-3;
-      // The constant is no function of the tokens: what it takes out of numerator and denominator is one number.
+      // The largest exponent counts as a constant. But for the 10⁻⁴ it would leave numerator and denominator alike.
       const Tensor highest = (keys ? projected.max() : std::get<0>(projected.max(1, true))).detach();
       return (at::exp(projected - scaled.square().sum(1, true) / 2 - highest) + 1e-4) /
              std::sqrt(static_cast<double>(w.size(0)));

@@ -37,6 +37,17 @@ TEST_P(ZooValues, EqualTheFormulaOnMixedLengths) {
   expect_same_function({{"y", y}}, {dense(*module, batch, x)}, with_parameters({{"x", x}}, *module));
 }
 
+/// All in one layout, as on a GPU: packed batches of such lengths are divided.
+TEST_P(ZooValues, EqualTheFormulaOnMixedLengthsInOneLayout) {
+  Random random(17);
+  const auto module = GetParam().make(random);
+  const PackedBatch batch(kZooLengths);
+  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const auto sequences = padded_sequences(batch, 257);
+  const at::Tensor y = attention_of(module).forward(padded(x, batch, 257, kNaN), sequences).y;
+  expect_same_function({{"y", unpadded(y, batch)}}, {dense(*module, batch, x)}, with_parameters({{"x", x}}, *module));
+}
+
 TEST_P(ZooValues, EqualTheFormulaInAPlainBatch) {
   Random random(8);
   const auto module = GetParam().make(random);
