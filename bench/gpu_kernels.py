@@ -15,6 +15,7 @@ import pathlib
 import statistics
 
 import torch
+from cuda_graph import captured
 from torch.profiler import ProfilerActivity, profile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -61,16 +62,7 @@ def make_layer(form, length, tokens, dropout, backward, width=256, heads=4):
 
 def device_time(run, repeats=4):
     """Milliseconds of device time, the median of fifteen replays."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(repeats):
-            run()
+    graph = captured(run, repeats)
     times = []
     for _ in range(15):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -68,7 +68,7 @@ def beside(t, size):
 
 
 def band(x, size):
-    """Places of queries (n/size, size, 1) and of the keys beside them (n/size, 1, 3·size); and which are in the band."""
+    """Places of the keys beside each block (n/size, 1, 3·size), and which are in the band (n/size, size, 3·size)."""
     first = torch.arange(0, x.shape[1], size, device=x.device)[:, None, None]
     i = first + torch.arange(size, device=x.device)[:, None]
     j = first + torch.arange(-size, 2 * size, device=x.device)

@@ -18,6 +18,7 @@ import sys
 import time
 
 import torch
+from cuda_graph import captured
 from plain_zoo import BANDS, HEADS, PLAIN, WHOLE_MAP, WIDTH
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -63,24 +64,15 @@ def calls(name, length, batch, device, dtype):
             "forward+backward": [lambda f=f: both(f) for f in (ours, PLAIN[name])]}
 
 
-def captured(call):
-    """The call's work on the GPU as a graph; none where the call waits for the GPU on its way."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
+def graph_of(call):
+    """None where the call cannot be recorded."""
     try:
-        with torch.cuda.graph(graph):
-            call()
+        return captured(call)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:
         torch.cuda.synchronize()
         return None
-    return graph
 
 
 def seconds_of(call, device):
@@ -140,7 +132,7 @@ def main():
             pairs = calls(name, length, arguments.batch, arguments.device, getattr(torch, arguments.dtype))
             for which, pair in pairs.items():
                 try:
-                    graphs = [captured(call) for call in pair] if arguments.graph else []
+                    graphs = [graph_of(call) for call in pair] if arguments.graph else []
                     replayed = bool(graphs) and all(graphs)
                     pair = [graph.replay for graph in graphs] if replayed else pair
                     ours, plain = medians(pair, arguments.device, arguments.seconds)

@@ -36,12 +36,11 @@ struct Capabilities {
   bool exact = false;                 ///< softmax attention between all tokens; else an approximation or a substitute
   bool learned_per_position = false;  ///< has parameters that belong to positions
   bool needs_max_length = false;      ///< the option max_length must be given, and longer sequences are refused
-  bool deterministic =
-      true;  ///< no random choices; else the option seed and the layer's number decide them, once and for all
-  bool cross_attention = false;  ///< may attend to another stream
-  bool masks = true;             ///< lengths, masks and packed rows; a padded token has no influence
-  bool dropout = false;          ///< has a map that dropout acts on
-  bool slots = false;            ///< may carry slots from layer to layer
+  bool deterministic = true;          ///< no random choices; else the option seed and the layer decide them, for good
+  bool cross_attention = false;       ///< may attend to another stream
+  bool masks = true;                  ///< lengths, masks and packed rows; a padded token has no influence
+  bool dropout = false;               ///< has a map that dropout acts on
+  bool slots = false;                 ///< may carry slots from layer to layer
   Growth growth = Growth::quadratic;
   std::string complexity;  ///< in n, for one head of width 1, options in words
 };

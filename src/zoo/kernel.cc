@@ -3,6 +3,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
+#include "ops/checks.h"
+
 namespace dba::zoo {
 
 Summing::Summing(at::ScalarType type) : given_(type) {
@@ -53,6 +55,12 @@ at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at
   }
   const auto m = torch::matmul(sums, weight_o.t().view({heads, width, d})).flatten(1, 2);  // (B, d, d)
   return bias_o.defined() ? torch::baddbmm(bias_o, f_q, m) : torch::bmm(f_q, m);
+}
+
+at::Tensor dot_rows(const at::Tensor& a, const at::Tensor& b) {
+  const auto type = a.scalar_type();
+  const auto products = type == at::kHalf ? a.to(at::kFloat) * b : a * b;
+  return products.sum({-1}, /*keepdim=*/true, ops::accumulation_type(type));
 }
 
 at::Tensor unit_rows(const at::Tensor& x) {

@@ -59,6 +59,9 @@ at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at
 /// Rows of a (count, width) matrix in groups of `width`: orthogonal within a group, each as long as a Gaussian vector.
 at::Tensor orthogonal_features(int64_t count, int64_t width, int64_t seed);
 
+/// a·b of the rows in the last axis, (…, 1), in the type that sums are taken in. float16 would lose small products.
+at::Tensor dot_rows(const at::Tensor& a, const at::Tensor& b);
+
 /// x over its Euclidean length in the last axis; zero where that is zero.
 at::Tensor unit_rows(const at::Tensor& x);
 

@@ -93,7 +93,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
     const Problem problem(q, v, {saved[2], saved[3], saved[4], saved[5]}, saved[6],
                           context->saved_data["dropout"].toDouble(), context->saved_data["chunk"].toInt());
     const auto dy = gradients[0].to(q.scalar_type()).transpose(1, 2);  // (B, n, H, w)
-    const auto pulled = dot(dy, y.transpose(1, 2));
+    const auto pulled = dot_rows(dy, y.transpose(1, 2));
     const auto dq = torch::empty(dy.sizes(), q.options()), dv = torch::empty(dy.sizes(), q.options());
     // dy and dy·y by rounds, times what the sums of the round are.
     std::vector<Tensor> given, offsets;
@@ -125,7 +125,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
       // Keys are u/√w with u = q/|q|, and u' = (1 − u uᵀ)/|q|.
       const auto part = [&](const Tensor& x) { return piece.of(x.transpose(1, 2), 2).transpose(1, 2); };
       const auto keys = part(problem.keys.view(dy.sizes()));
-      const auto along = dot(keys, from_keys).mul_(static_cast<double>(q.size(3)));
+      const auto along = dot_rows(keys, from_keys).mul_(static_cast<double>(q.size(3)));
       auto out = part(dq);
       at::addcmul_out(out, from_queries, from_keys.addcmul_(keys, along, -1), part(problem.over));
       part(dv).copy_(from_values);
@@ -134,12 +134,6 @@ struct Rounds : torch::autograd::Function<Rounds> {
   }
 
  private:
-  /// Products of rows, (…, 1). float16 would lose small ones.
-  static Tensor dot(const Tensor& a, const Tensor& b) {
-    const auto type = a.scalar_type();
-    return (type == at::kHalf ? a.to(at::kFloat) * b : a * b).sum({3}, /*keepdim=*/true, ops::accumulation_type(type));
-  }
-
   struct Problem {
     Problem(const Tensor& q, const Tensor& v, Hashes hashes_, const Tensor& rng_, double dropout_, int64_t chunk_)
         : hashes(std::move(hashes_)),

@@ -204,7 +204,7 @@ struct Mean : torch::autograd::Function<Mean> {
     const auto given = layout.room(problem.v.size(1), options);
     auto of_values = layout.queries(given).narrow(4, 0, width), of_one = layout.queries(given).narrow(4, width, 1);
     at::div_out(of_values, dy, problem.weight);
-    at::div_out(of_one, dot(dy, y).neg_(), problem.weight);
+    at::div_out(of_one, dot_rows(dy, y).neg_(), problem.weight);
 
     const auto dq = torch::empty_like(layout.all(problem.q)), df = torch::empty_like(problem.f);
     const auto dk = torch::zeros_like(problem.k), dg = torch::zeros_like(problem.g);
@@ -282,12 +282,6 @@ struct Mean : torch::autograd::Function<Mean> {
     }
     Tensor q, k, v, g, f, highest, far, weight, y, inside, outside, of_q, of_k;
   };
-
-  /// Products of rows, (…, 1). float16 would lose small ones.
-  static Tensor dot(const Tensor& a, const Tensor& b) {
-    const auto type = a.scalar_type();
-    return (type == at::kHalf ? a.to(at::kFloat) * b : a * b).sum({4}, /*keepdim=*/true, ops::accumulation_type(type));
-  }
 };
 
 class Scatterbrain : public ZooAttention {

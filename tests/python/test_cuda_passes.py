@@ -4,7 +4,8 @@ import pytest
 import torch
 from error_rule import check
 from plain_passes import (DEVICE, LENGTHS, RNG, TYPES, Batch, attention_operands, check_same_bits, gradients_of,
-                          in_reference, kernels, leaves, needs_gpu, plain_compress, plain_core, plain_restore, run_attention)
+                          in_reference, kernels, leaves, needs_gpu, plain_compress, plain_core, plain_restore,
+                          run_attention)
 
 __all__ = ["kernels"]
 pytestmark = [needs_gpu, pytest.mark.usefixtures("kernels")]
