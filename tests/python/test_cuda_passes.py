@@ -29,9 +29,15 @@ ROWS = {
 }
 
 
-def compress_operands(case, scale=1.0):
+# So many tokens that a thread block's range has a thousand of them, and sums over it are long.
+LONG_RANGES = [1500] * 200
+# More sequences than a thread block looks through in one round.
+THOUSAND = [7 * i % 23 for i in range(1000)]
+
+
+def compress_operands(case, scale, lengths):
     each, shared, linear, bias, p, d = ROWS[case]
-    batch = Batch(LENGTHS)
+    batch = Batch(lengths)
     g = torch.Generator().manual_seed(1)
     make = lambda *shape, deviation: (torch.randn(*shape, generator=g, dtype=torch.double) * deviation).to(DEVICE)
     tensors = [
@@ -54,7 +60,17 @@ def run_compress(function, tensors):
 def test_compress(case, dtype, scale):
     if dtype == torch.float16 and scale > 1:
         pytest.skip("these gradients leave the range of float16")
-    batch, tensors, linear, p = compress_operands(case, scale)
+    check_compress(case, dtype, scale, LENGTHS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("lengths", [LONG_RANGES, THOUSAND], ids=["long_ranges", "thousand"])
+def test_compress_of_other_batches(lengths, dtype):
+    check_compress("quarter_width", dtype, 1.0, lengths)
+
+
+def check_compress(case, dtype, scale, lengths):
+    batch, tensors, linear, p = compress_operands(case, scale, lengths)
     rounded = [None if t is None else t.to(dtype).double() for t in tensors]
     rng = torch.tensor(RNG, device=DEVICE)
     fused = lambda x, each, each_bias, shared, shared_bias: torch.ops.dba.compress(
@@ -90,8 +106,18 @@ RESTORES = {
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("case", RESTORES)
 def test_restore(case, dtype):
+    check_restore(case, dtype, LENGTHS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("lengths", [LONG_RANGES, THOUSAND], ids=["long_ranges", "thousand"])
+def test_restore_of_other_batches(lengths, dtype):
+    check_restore("image", dtype, lengths)
+
+
+def check_restore(case, dtype, lengths):
     heads, d_p, d, out, per_sequence, linear, bias, p = RESTORES[case]
-    batch = Batch(LENGTHS)
+    batch = Batch(lengths)
     g = torch.Generator().manual_seed(2)
     make = lambda *shape, deviation=1.0: (torch.randn(*shape, generator=g, dtype=torch.double) * deviation).to(DEVICE)
     leading = (len(batch),) if per_sequence else ()
@@ -183,9 +209,41 @@ def test_attention(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", [[6000], [2500, 0, 2500]], ids=["one", "few"])
-def test_attention_over_sequences_of_many_parts(lengths, dtype):
+@pytest.mark.parametrize("lengths", [[6000], [2500, 0, 2500], THOUSAND], ids=["one", "few", "thousand"])
+def test_attention_over_other_batches(lengths, dtype):
     check_attention("text", dtype, lengths)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("width", [8, 64])
+def test_scores_of_ten_thousand(width, dtype):
+    """Tokens in quarters and rows in multiples of 2,560: every score is exact in float32, and reaches ±1e4."""
+    g = torch.Generator().manual_seed(12)
+    batch = Batch([1, 37, 0, 100, 700])
+    make = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.double).to(DEVICE)
+    x, rows = batch.tokens(g, width), make(12, width)
+    x[:, :8], x[:, 8:] = (x[:, :8] * 2).round().clamp(-2, 2) / 4, torch.where(x[:, 8:].isnan(), x[:, 8:], 0)
+    rows[:, :8], rows[:, 8:] = (rows[:, :8] * 2).round().clamp(-4, 4) * 2560, 0
+    operands = [x, rows, make(len(batch), 12, 8).to(dtype).double()]
+    assert x.nan_to_num().matmul(rows.t()).abs().max() > 1e4
+
+    def run(compress, restore, operands):
+        x, rows, m = operands
+        outputs = [*compress(x, rows), restore(x, rows, m)]
+        return [*outputs, *gradients_of(outputs, operands)]
+
+    begin, end = batch.begin_tensor, batch.end_tensor
+    fused = (lambda x, rows: torch.ops.dba.compress(x, begin, end, None, None, rows, None, 0, 0.0, None),
+             lambda x, rows, m: torch.ops.dba.restore(x, begin, end, rows, None, m, None, 3, False, 0.0, None))
+    plain = (lambda x, rows: plain_compress(x, batch, None, None, rows, None, 0, 0.0),
+             lambda x, rows, m: plain_restore(x, batch, rows, None, m, None, 3, False, 0.0))
+    got = run(*fused, leaves(operands, dtype))
+    reference = (in_reference(run, *fused, leaves(operands, dtype)) if dtype == torch.float32 else
+                 run(*plain, leaves(operands, dtype)))
+    names = ["c", "r", "lse", "y", "dx", "drows", "dm"]
+    known = len(names) if dtype != torch.float16 else 4  # gradients times such rows leave the range of float16
+    draw = (got, reference, run(*plain, leaves(operands, torch.double)))
+    check(names[:known], [[results[:known] for results in draw]], dtype)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -145,27 +145,25 @@ struct Float32 {
     return x;
   }
 
-  /// As HalfArithmetic's. Scores and what is as narrow are sums of sums of 32 products, which rounds less than one long
-  /// sum: a softmax makes relative errors of absolute ones, and steep scores have large ones. Wide accumulators have no
-  /// room for a second set.
+  /// As HalfArithmetic's, but a sum of sums of 32 products, which rounds less than one long sum: steep softmaxes make
+  /// relative errors of the scores' absolute ones, and a range may have thousands of tokens.
   template <int MI, int NG, Contiguous kA, Contiguous kB>
   __device__ static void product(float (&acc)[MI][2 * NG][4], const float* a, int a_stride, const float* b,
                                  int b_stride, int group_step, int groups, int depth) {
-    if constexpr (MI == 1) {
 #pragma unroll 1
-      for (int k = 0; k < depth; k += 32) {
-        float run[MI][2 * NG][4] = {};
-        add_products<MI, NG, kA, kB>(run, a, a_stride, b, b_stride, group_step, groups, k, min(k + 32, depth));
+    for (int k = 0; k < depth; k += 32) {
+      float run[MI][2 * NG][4] = {};
+      add_products<MI, NG, kA, kB>(run, a, a_stride, b, b_stride, group_step, groups, k, min(k + 32, depth));
+#pragma unroll
+      for (int mi = 0; mi < MI; ++mi) {
 #pragma unroll
         for (int n = 0; n < 2 * NG; ++n) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            acc[0][n][i] += run[0][n][i];
+            acc[mi][n][i] += run[mi][n][i];
           }
         }
       }
-    } else {
-      add_products<MI, NG, kA, kB>(acc, a, a_stride, b, b_stride, group_step, groups, 0, depth);
     }
   }
 

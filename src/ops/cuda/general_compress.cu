@@ -157,8 +157,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
           const float shift = top == -INFINITY ? 0.0f : top;
           const float factor = linear[half] ? 1.0f : Math::exponential(largest[half] - shift);
           largest[half] = top;
-          sum[half] *= factor;
-          dropped_sum[half] *= factor;
+          float of_tile = 0.0f, dropped_of_tile = 0.0f;  // by themselves: sums of sums round less than long ones
           rescale = rescale || factor != 1.0f;
           if (t == 0) {
             memory.factor[row] = factor;
@@ -173,14 +172,16 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
               weight[e] = !linear[half]   ? Math::exponential(score - shift)
                           : token < valid ? score * inverse_length
                                           : 0.0f;
-              sum[half] += weight[e];
+              of_tile += weight[e];
               if (plan.dropping.rng != nullptr) {
                 weight[e] = memory.keep->kept(row, token) ? weight[e] * plan.dropping.scale : 0.0f;
               }
-              dropped_sum[half] += weight[e];
+              dropped_of_tile += weight[e];
             }
             store_pair(memory.weights + row * kWeightStride + 8 * n + 2 * t, weight[0], weight[1]);
           }
+          sum[half] = sum[half] * factor + of_tile;
+          dropped_sum[half] = dropped_sum[half] * factor + dropped_of_tile;
         }
         if (__syncthreads_or(rescale)) {
           acc.scale_rows(memory.factor);

@@ -131,6 +131,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = row0 + 8 * half;
+          float of_tile = 0.0f;
 #pragma unroll
           for (int n = 0; n < 4; ++n) {
             float dscore[2] = {0.0f, 0.0f};
@@ -146,11 +147,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                                 .template at<Math>(scores[0][n][2 * half + e], dweights[0][n][2 * half + e], mask,
                                                    inverse_length)
                                 .dscore;
-                score_sum[half] += dscore[e];
+                of_tile += dscore[e];
               }
             }
             store_pair(memory.dscores + row * Memory::kGradientStride + 8 * n + 2 * t, dscore[0], dscore[1]);
           }
+          score_sum[half] += of_tile;
         }
         __syncthreads();
         acc.template add_product<Contiguous::depth>(memory.dscores, Memory::kGradientStride, memory.x(stage), own_width,

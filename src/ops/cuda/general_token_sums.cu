@@ -69,18 +69,23 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) token_sums_kernel(T
       const int valid = static_cast<int>(min(segment.after - first, static_cast<int64_t>(kTileRows)));
       acc.template add_product<Contiguous::outer>(memory[stage].weights, Memory::kWeightStride, memory[stage].values,
                                                   own_width, padded(valid));
+      // A tile's sum by itself: sums of sums round less than long ones.
       if (sum_weights && thread < own_slots) {
+        float of_tile = 0.0f;
         for (int token = 0; token < valid; ++token) {
-          weight_sum += Math::widen(memory[stage].weights[token * Memory::kWeightStride + thread]);
+          of_tile += Math::widen(memory[stage].weights[token * Memory::kWeightStride + thread]);
         }
+        weight_sum += of_tile;
       }
       if (sum_values) {
 #pragma unroll
         for (int j = 0; j < kColumnsPerThread; ++j) {
           if (thread + j * kThreads < own_width) {
+            float of_tile = 0.0f;
             for (int token = 0; token < valid; ++token) {
-              value_sum[j] += Math::widen(memory[stage].values[token * Memory::kValueStride + thread + j * kThreads]);
+              of_tile += Math::widen(memory[stage].values[token * Memory::kValueStride + thread + j * kThreads]);
             }
+            value_sum[j] += of_tile;
           }
         }
       }
