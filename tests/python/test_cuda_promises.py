@@ -107,6 +107,14 @@ def test_no_heads_are_an_error():
         run_attention(leaves(tensors, torch.float32), batch, 0, 0.0)
 
 
+@pytest.mark.parametrize("dtype,name", [(torch.float64, "Double"), (torch.float8_e4m3fn, "Float8_e4m3fn")], ids=str)
+def test_types_without_kernels_are_named(dtype, name):
+    x = torch.randn(9, 64, device="cuda").to(dtype)
+    begin, end = torch.tensor([0], device="cuda"), torch.tensor([9], device="cuda")
+    with pytest.raises(RuntimeError, match=f"x must be float32, bfloat16 or float16, got {name}"):
+        torch.ops.dba.compress(x, begin, end, None, None, x[:4], None, 0, 0.0, None)
+
+
 def test_heads_as_wide_as_the_widest_tokens():
     z, weight = torch.randn(3, 5, 1024, device="cuda"), torch.randn(1024, 48, device="cuda")
     rows = torch.ops.dba.fold(z, weight, None, 1, 0.5)[0]

@@ -22,8 +22,9 @@ constexpr uintptr_t kAlignment = 16;
 }  // namespace
 
 std::string tokens_obstacle(const Tensor& x) {
-  if (x.scalar_type() == at::kDouble) {
-    return "the CUDA kernels take float16, bfloat16 and float32, and x is float64";
+  const auto type = x.scalar_type();
+  if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf) {
+    return std::string("x must be float32, bfloat16 or float16, got ") + c10::toString(type);
   }
   if (x.size(1) < 8 || x.size(1) > 1024) {
     return "the CUDA kernels take widths from 8 to 1024, and x has " + std::to_string(x.size(1));
@@ -32,6 +33,9 @@ std::string tokens_obstacle(const Tensor& x) {
 }
 
 Element element_of(at::ScalarType type) {
+  TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat,
+              "dba: the CUDA kernels take float16, bfloat16 and float32, got ", c10::toString(type),
+              "; convert to one of these");
   return type == at::kHalf ? Element::float16 : type == at::kBFloat16 ? Element::bfloat16 : Element::float32;
 }
 
