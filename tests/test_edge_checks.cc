@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cmath>
+#include <functional>
 
 #include "dba/nn/dba_attention.h"
 #include "dba/nn/dba_cross_attention.h"
@@ -199,6 +200,39 @@ TEST(CoreChecks, Shapes) {
   expect_refusal(core(c, r, wrong, 2), {"dba::core", "query_weight must"});
 }
 
+TEST(CoreChecks, DtypesAndDevices) {
+  ops::CoreWeights weights;
+  weights.query_weight = weights.key_weight = weights.value_weight = weights.out_weight = doubles({4, 4});
+  const auto core = [&](const at::Tensor& r) { return [=] { ops::core(doubles({2, 12, 4}), r, weights, 2); }; };
+  expect_refusal(core(doubles({2, 12}).to(at::kMeta)), {"dba::core", "r must", "of c, cpu", "got", "meta"});
+  expect_refusal(core(doubles({2, 12}).to(at::kFloat)), {"dba::core", "r must", "double", "got", "float"});
+}
+
+TEST(DropoutChecks, OperandsOfTheMask) {
+  const auto mask = [](const at::Tensor& rng, double p, const at::Tensor& sequence, const at::Tensor& first) {
+    return [=] {
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("dba::dropout_mask", "")
+          .typed<at::Tensor(const at::Tensor&, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t, int64_t,
+                            at::ScalarType)>()
+          .call(rng, p, ops::kSiteCore, sequence, first, 5, 4, at::kDouble);
+    };
+  };
+  const at::Tensor key = longs({1, 2}), two = longs({0, 3});
+  EXPECT_NO_THROW(mask(key, 0.5, two, two)());
+  for (const double p : {0.0, 0.5}) {
+    SCOPED_TRACE(p);
+    expect_refusal(mask(key.to(at::kMeta), p, two, two),
+                   {"dba::dropout_mask", "rng must", "sequence, cpu", "got", "meta"});
+    expect_refusal(mask(key, p, two, two.to(at::kMeta)),
+                   {"dba::dropout_mask", "first_token must", "sequence, cpu", "got", "meta"});
+    expect_refusal(mask(longs({1}), p, two, two), {"dba::dropout_mask", "rng must", "(2)", "got", "(1)"});
+    expect_refusal(mask(key, p, two, longs({0})), {"dba::dropout_mask", "first_token must", "(2)", "got", "(1)"});
+    expect_refusal(mask(key, p, two.to(at::kInt), two), {"dba::dropout_mask", "sequence must", "int64", "got", "int"});
+  }
+  expect_refusal(mask(key, 1.0, two, two), {"dba::dropout_mask", "dropout must", "got", "1"});
+}
+
 TEST(FoldChecks, Shapes) {
   const auto fold = [](const at::Tensor& z, const at::Tensor& weight, const at::Tensor& bias, int64_t heads) {
     return [=] { ops::fold(z, weight, bias, heads, 1.0); };
@@ -207,6 +241,23 @@ TEST(FoldChecks, Shapes) {
   expect_refusal(fold(doubles({3, 4}), doubles({6, 5}), {}, 2), {"dba::fold", "weight must", "4", "got", "6"});
   expect_refusal(fold(doubles({3, 4}), doubles({4, 5}), doubles({5}), 2), {"dba::fold", "bias must", "got", "(5)"});
   expect_refusal(fold(doubles({3, 4}), doubles({4, 5}), {}, 3), {"dba::fold", "must", "3", "got", "4"});
+}
+
+TEST(FoldChecks, Devices) {
+  const auto elsewhere = [](at::IntArrayRef sizes) { return doubles(sizes).to(at::kMeta); };
+  const auto fold = [](const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& tail,
+                       const at::Tensor& tail_bias) {
+    return [=] { ops::fold_stack(doubles({3, 4}), {weight}, {bias}, tail, tail_bias, 2, 1.0); };
+  };
+  const at::Tensor weight = doubles({4, 5}), bias = doubles({4}), tail = doubles({2, 5}), tail_bias = doubles({2});
+  EXPECT_NO_THROW(fold(weight, bias, tail, tail_bias)());
+  const auto refused = [](const std::function<void()>& call, const std::string& argument) {
+    expect_refusal(call, {"dba::fold", "z and " + argument + " must be on one device", "got", "cpu", "meta"});
+  };
+  refused(fold(elsewhere({4, 5}), bias, tail, tail_bias), "weight");
+  refused(fold(weight, elsewhere({4}), tail, tail_bias), "bias");
+  refused(fold(weight, bias, elsewhere({2, 5}), tail_bias), "tail");
+  refused(fold(weight, bias, tail, elsewhere({2})), "tail_bias");
 }
 
 TEST(ModuleChecks, Options) {

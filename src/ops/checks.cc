@@ -194,6 +194,10 @@ void check_core(const char* function, const at::Tensor& c, const at::Tensor& r, 
   const bool cross = weights.other.defined();
   const int64_t groups = released || cross ? 1 : 3;
   check_shape(function, "r", r, {batch, c.size(1)});
+  TORCH_CHECK(r.device() == c.device(), "dba::", function, ": r must be on the device of c, ", c.device(), ", got ",
+              describe(r));
+  TORCH_CHECK(r.scalar_type() == c.scalar_type(), "dba::", function, ": r must be of c's type ",
+              c10::toString(c.scalar_type()), ", got ", describe(r));
   for (const auto member : core_weight_members()) {
     const auto& weight = weights.*member;
     TORCH_CHECK(!weight.defined() || weight.device() == c.device(), "dba::", function,

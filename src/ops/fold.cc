@@ -40,6 +40,12 @@ bool any_defined(const std::vector<Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) { return tensor.defined(); });
 }
 
+/// `operand` may be absent.
+void check_device(const char* argument, const Tensor& operand, const Tensor& z) {
+  TORCH_CHECK(!operand.defined() || operand.device() == z.device(), "dba::fold: z and ", argument,
+              " must be on one device, got ", describe(z), " and ", describe(operand));
+}
+
 /// z as (B, H, d_p, w).
 Tensor slots_by_head(const Tensor& z, at::ScalarType type, int64_t heads) {
   const auto batch = z.dim() == 3 ? z.size(0) : 1;
@@ -176,8 +182,8 @@ FoldCall::FoldCall(const Tensor& z_, at::TensorList weights_, const OptionalList
   for (size_t i = 0; i < weights.size(); ++i) {
     check_shape("fold", "weight", weights[i], {z.size(-1), i == 0 ? -1 : weights.front().size(1)});
     check_shape("fold", "bias", biases[i], {z.size(-1)}, true);
-    TORCH_CHECK(z.device() == weights[i].device(), "dba::fold: z and weight must be on one device, got ", describe(z),
-                " and ", describe(weights[i]));
+    check_device("weight", weights[i], z);
+    check_device("bias", biases[i], z);
   }
   TORCH_CHECK(tail.defined() || !tail_bias.defined(), "dba::fold: tail_bias must be absent without a tail, got ",
               describe(tail_bias));
@@ -186,6 +192,8 @@ FoldCall::FoldCall(const Tensor& z_, at::TensorList weights_, const OptionalList
                 "; hand its rows on as shared ones");
     check_shape("fold", "tail", tail, {-1, weights.front().size(1)});
     check_shape("fold", "tail_bias", tail_bias, {tail.size(0)}, true);
+    check_device("tail", tail, z);
+    check_device("tail_bias", tail_bias, z);
   }
 }
 

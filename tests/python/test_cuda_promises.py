@@ -115,6 +115,24 @@ def test_types_without_kernels_are_named(dtype, name):
         torch.ops.dba.compress(x, begin, end, None, None, x[:4], None, 0, 0.0, None)
 
 
+def test_operands_on_the_cpu_are_refused_before_a_kernel_reads_them():
+    rng, two = torch.tensor(RNG, device="cuda"), torch.tensor([0, 3], device="cuda")
+    mask = lambda *of: torch.ops.dba.dropout_mask(of[0], 0.5, 1, *of[1:], 5, 4, torch.float32)
+    with pytest.raises(RuntimeError, match="rng must be on the device of sequence, cuda:0, got Long .* on cpu"):
+        mask(rng.cpu(), two, two)
+    with pytest.raises(RuntimeError, match="first_token must be on the device of sequence, cuda:0, got .* on cpu"):
+        mask(rng, two, two.cpu())
+    z, weight, tail = (torch.ones(shape, device="cuda") for shape in ((3, 4), (4, 5), (2, 5)))
+    with pytest.raises(RuntimeError, match="z and bias must be on one device"):
+        torch.ops.dba.fold(z, weight, torch.ones(4), 2, 1.0)
+    with pytest.raises(RuntimeError, match="z and tail_bias must be on one device"):
+        torch.ops.dba.fold_stack(z, [weight], [None], tail, torch.ones(2), 2, 1.0)
+    square = torch.ones(4, 4, device="cuda")
+    weights = [square, None, square, None, square, None, *[None] * 5, square, None]
+    with pytest.raises(RuntimeError, match="r must be on the device of c, cuda:0, got .* on cpu"):
+        torch.ops.dba.core(torch.ones(2, 12, 4, device="cuda"), torch.ones(2, 12), weights, 2, 0.0, None)
+
+
 def test_heads_as_wide_as_the_widest_tokens():
     z, weight = torch.randn(3, 5, 1024, device="cuda"), torch.randn(1024, 48, device="cuda")
     rows = torch.ops.dba.fold(z, weight, None, 1, 0.5)[0]

@@ -20,6 +20,7 @@ constexpr int64_t kStrip = 16;
 
 at::Tensor dropout_mask_cpu(const at::Tensor& rng, double p, int64_t site, const at::Tensor& sequence,
                             const at::Tensor& first_token, int64_t tokens, int64_t slots, at::ScalarType dtype) {
+  check_dropout_mask(rng, p, sequence, first_token);
   const auto pieces = sequence.size(0);
   auto mask = at::empty({pieces, tokens, slots}, sequence.options().dtype(dtype));
   const auto key_of_all = cpu::mask_key(rng, p, site);

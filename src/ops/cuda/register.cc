@@ -11,6 +11,7 @@
 
 #include "ops/cuda/dropout_mask.h"
 #include "ops/cuda/general_convert.h"
+#include "ops/dropout_mask.h"
 #include "ops/fused.h"
 
 /// The CUDA kernels' place in the dispatcher: torch on this side, raw pointers and a stream on the other.
@@ -34,6 +35,7 @@ MaskType mask_type(at::ScalarType type) {
 
 at::Tensor dropout_mask_cuda(const at::Tensor& rng, double p, int64_t site, const at::Tensor& sequence,
                              const at::Tensor& first_token, int64_t tokens, int64_t slots, at::ScalarType dtype) {
+  check_dropout_mask(rng, p, sequence, first_token);
   const c10::cuda::CUDAGuard guard(sequence.device());
   auto mask = at::empty({sequence.size(0), tokens, slots}, sequence.options().dtype(dtype));
   const auto key = rng.contiguous();
