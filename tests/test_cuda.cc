@@ -4,7 +4,9 @@
 
 #include "dba/dba.h"
 #include "nn/symbol_embedding.h"
+#include "support/gpu_obstacle.h"
 #include "train/autocast_step.h"
+#include "zoo/agreement.h"
 
 /// Modules on a GPU against the same modules on the CPU. Everything here skips where there is no GPU.
 namespace {
@@ -84,6 +86,26 @@ TEST_F(OnGpu, DropoutDrawsTheSameMaskAndTwoPassAgreesWithDirect) {
   torch::manual_seed(3);
   const auto expected = direct->forward(x, sequences).y;
   EXPECT_LT(relative_error(got, expected), 1e-12);
+}
+
+TEST_F(OnGpu, MasksAndCountsOfCodesAreTheSameWithoutKernels) {
+  const auto rng = torch::tensor({int64_t{7}, int64_t{2}}), sequence = torch::tensor({int64_t{0}, int64_t{3}});
+  const auto codes = torch::randint(-3, 3, {2, 5, 9}, at::kShort), keys = torch::randint(-3, 3, {2, 9, 70}, at::kShort);
+  const auto run = [&](at::Device device) {
+    const auto place = sequence.to(device);
+    return std::pair(
+        dba::ops::dropout_mask({0.3, rng.to(device)}, dba::ops::kSiteCore, place, place, 13, 5, at::kFloat),
+        dba::zoo::agreement(codes.to(device), keys.to(device), at::kFloat));
+  };
+  const auto [mask, counts] = run(at::kCPU);
+  const auto expect_same = [&, mask = mask, counts = counts] {
+    const auto [mask_on_gpu, counts_on_gpu] = run(at::kCUDA);
+    EXPECT_TRUE(at::equal(mask_on_gpu.cpu(), mask));
+    EXPECT_TRUE(at::equal(counts_on_gpu.cpu(), counts));
+  };
+  expect_same();
+  const dba::test::GpuObstacleGuard guard([] { return std::string("this GPU is too old"); });
+  expect_same();
 }
 
 TEST_F(OnGpu, SoftmaxAttentionTakesPaddedMaskedAndPackedBatches) {

@@ -3,9 +3,9 @@
 
 #include "bench/counts.h"
 #include "dba/backend.h"
-#include "ops/fused.h"
 #include "plan/fused_range.h"
 #include "plan/grid.h"
+#include "support/gpu_obstacle.h"
 #include "support/plan_shapes.h"
 
 namespace dba::test {
@@ -216,18 +216,6 @@ TEST(FusedRange, NamesWhenCoreGoesToTheReferenceInBackward) {
     EXPECT_THAT(core_obstacle(shape), HasSubstr("reference in backward"));
   }
 }
-
-/// Puts what libdba_cuda says of the GPU back.
-class GpuObstacleGuard {
- public:
-  explicit GpuObstacleGuard(ops::GpuObstacle obstacle) : before_(ops::set_gpu_obstacle(obstacle)) {}
-  ~GpuObstacleGuard() {
-    ops::set_gpu_obstacle(before_);
-  }
-
- private:
-  ops::GpuObstacle before_;
-};
 
 TEST(FusedRange, AGpuWithoutKernelsGoesToTheReferenceAndIsNamed) {
   const GpuObstacleGuard guard([] { return std::string("this GPU is too old"); });

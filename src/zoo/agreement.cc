@@ -54,15 +54,6 @@ Tensor agreement_cpu(const Tensor& code_q, const Tensor& code_k, at::ScalarType 
   return counts.to(type);
 }
 
-/// For devices without a kernel.
-Tensor agreement_composed(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {
-  auto counts = torch::zeros({code_q.size(0), code_q.size(1), code_k.size(2)}, code_q.options());
-  for (int64_t h = 0; h < code_q.size(2); ++h) {
-    counts += code_q.select(2, h).unsqueeze(2).eq(code_k.select(1, h).unsqueeze(1));
-  }
-  return counts.to(type);
-}
-
 TORCH_LIBRARY_FRAGMENT(dba, m) {
   m.def("code_agreement(Tensor code_q, Tensor code_k, ScalarType dtype) -> Tensor");
 }
@@ -76,6 +67,14 @@ TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
 }
 
 }  // namespace
+
+Tensor agreement_composed(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {
+  auto counts = torch::zeros({code_q.size(0), code_q.size(1), code_k.size(2)}, code_q.options());
+  for (int64_t h = 0; h < code_q.size(2); ++h) {
+    counts += code_q.select(2, h).unsqueeze(2).eq(code_k.select(1, h).unsqueeze(1));
+  }
+  return counts.to(type);
+}
 
 Tensor agreement(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {
   static const auto operation = c10::Dispatcher::singleton()

@@ -5,6 +5,7 @@
 #include "support/cases.h"
 #include "support/comparison.h"
 #include "support/layouts.h"
+#include "zoo/agreement.h"
 #include "zoo/cases.h"
 #include "zoo/dense.h"
 
@@ -135,6 +136,13 @@ TEST_P(ZooValues, CrossAttentionEqualsTheFormulaOrIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Members, ZooValues, ::testing::ValuesIn(zoo_cases()),
                          [](const auto& info) { return info.param.name(); });
+
+TEST(ZooAgreement, IsCountedAlikeByTheKernelAndByPlainOperators) {
+  const at::Tensor queries = torch::randint(-3, 3, {2, 5, 9}, at::kShort);
+  const at::Tensor keys = torch::randint(-3, 3, {2, 9, 70}, at::kShort);
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
+    EXPECT_TRUE(identical(zoo::agreement_composed(queries, keys, type), zoo::agreement(queries, keys, type))) << type;
+}
 
 }  // namespace
 }  // namespace dba::test

@@ -6,6 +6,9 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include "ops/fused.h"
+#include "zoo/agreement.h"
+
 namespace dba::ops::cuda {
 namespace {
 
@@ -16,6 +19,9 @@ CountType count_type(at::ScalarType type) {
 
 at::Tensor code_agreement_cuda(const at::Tensor& code_q, const at::Tensor& code_k, at::ScalarType dtype) {
   const c10::cuda::CUDAGuard guard(code_q.device());
+  if (!gpu_obstacle().empty()) {
+    return zoo::agreement_composed(code_q, code_k, dtype);
+  }
   const bool direct = dtype == at::kBFloat16 || dtype == at::kDouble;
   const auto q = code_q.contiguous(), k = code_k.contiguous();
   auto counts = at::empty({q.size(0), q.size(1), k.size(2)}, q.options().dtype(direct ? dtype : at::kFloat));

@@ -37,6 +37,9 @@ at::Tensor dropout_mask_cuda(const at::Tensor& rng, double p, int64_t site, cons
                              const at::Tensor& first_token, int64_t tokens, int64_t slots, at::ScalarType dtype) {
   check_dropout_mask(rng, p, sequence, first_token);
   const c10::cuda::CUDAGuard guard(sequence.device());
+  if (!gpu_obstacle().empty()) {
+    return dropout_mask_reference(rng, p, site, sequence, first_token, tokens, slots, dtype);
+  }
   auto mask = at::empty({sequence.size(0), tokens, slots}, sequence.options().dtype(dtype));
   const auto key = rng.contiguous();
   const auto sequences = sequence.contiguous();
