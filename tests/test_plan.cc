@@ -3,6 +3,7 @@
 
 #include "bench/counts.h"
 #include "dba/backend.h"
+#include "ops/arguments.h"
 #include "plan/fused_range.h"
 #include "plan/grid.h"
 #include "support/gpu_obstacle.h"
@@ -237,6 +238,35 @@ TEST(FusedRange, AGpuWithoutKernelsGoesToTheReferenceAndIsNamed) {
     GTEST_SKIP() << "the planner asks for the GPU where the build has kernels for one";
   }
   EXPECT_EQ(obstacle, "this GPU is too old");
+}
+
+/// Keeps what is warned of.
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    said.push_back(warning.msg());
+  }
+  std::vector<std::string> said;
+
+ private:
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
+  c10::WarningUtils::WarnAlways always_;
+};
+
+TEST(FusedRange, ABuildWithoutCudaKernelsWarnsOfGpuTensors) {
+  // No GPU is needed for a tensor that says it lies on one.
+  const at::Tensor on_gpu = at::detail::make_tensor<c10::TensorImpl>(
+      c10::DispatchKeySet(c10::DispatchKey::CUDA), caffe2::TypeMeta::Make<float>(), c10::Device(at::kCUDA, 0));
+  Warnings warnings;
+  ops::require_reference_allowed("compress", at::empty({}));
+  {
+    const BackendGuard chosen(Backend::reference);
+    ops::require_reference_allowed("compress", on_gpu);
+  }
+  EXPECT_THAT(warnings.said, ::testing::IsEmpty());
+  ops::require_reference_allowed("compress", on_gpu);
+  EXPECT_THAT(warnings.said, ::testing::ElementsAre(::testing::AllOf(HasSubstr("libdba_cuda, is not loaded"),
+                                                                     HasSubstr("nvcc"), HasSubstr("wheel"))));
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ void require_reference_allowed(const char* function, const at::Tensor& x) {
               ": the backend is set to fused, but this build has no fused ", function, " for ", x.device().type(),
               "; set it to auto or reference");
   if (backend() == Backend::automatic) {
+    if (x.is_cuda() && cuda_kernels() != CudaKernels::off) {
+      TORCH_WARN_ONCE(
+          "dba: plain PyTorch operators serve, which are several times slower, because the library of CUDA kernels, "
+          "libdba_cuda, is not loaded; build dba where nvcc is found (`dba info` says what a build has), or install a "
+          "wheel with CUDA kernels");
+    }
     log_choice(std::string(function) + ": the reference, because this build has no fused " + function + " for " +
                c10::DeviceTypeName(x.device().type(), /*lower_case=*/true) + ", or libdba_cuda is not loaded");
   }

@@ -57,7 +57,7 @@ struct SettledTypes {
   c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
 };
 
-/// Refuses when the user insists on a fused kernel and only the reference is there.
+/// Refuses when the user insists on a fused kernel and only the reference is there; warns once of a GPU's.
 void require_reference_allowed(const char* function, const at::Tensor& x);
 
 template <class Signature>
