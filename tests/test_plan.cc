@@ -218,6 +218,43 @@ TEST(FusedRange, NamesWhenCoreGoesToTheReferenceInBackward) {
   }
 }
 
+TEST(FusedRange, NamesWhenFoldGoesToTheReference) {
+  Shape shape = text_shape();
+  shape.device = at::kCUDA;
+  shape.batch = 65536;
+  EXPECT_THAT(fold_obstacles(shape), ::testing::IsEmpty());
+  shape.slots_per_sequence = true;
+  EXPECT_THAT(fold_obstacles(shape), ::testing::ElementsAre(HasSubstr("in forward")));
+  shape.training = true;
+  EXPECT_THAT(fold_obstacles(shape), ::testing::ElementsAre(HasSubstr("in forward"), HasSubstr("in backward")));
+  shape.device = at::kCPU;
+  EXPECT_THAT(fold_obstacles(shape), ::testing::IsEmpty());
+  shape.device = at::kCUDA;
+  shape.batch = 65535;
+  EXPECT_THAT(fold_obstacles(shape), ::testing::ElementsAre(HasSubstr("in backward")));
+  // 2²⁵ numbers are 16 slots of 256, or of 4 · 6 in form `released`, for so many sequences.
+  for (const auto& [form, most] : {std::pair{Form::paper, 8191}, std::pair{Form::released, 65535}}) {
+    shape.form = form;
+    shape.batch = most;
+    EXPECT_THAT(fold_obstacles(shape), ::testing::IsEmpty());
+  }
+  shape.form = Form::paper;
+  shape.batch = 8192;
+  EXPECT_THAT(fold_obstacles(shape), ::testing::ElementsAre(HasSubstr("not 33554432")));
+}
+
+TEST(FusedRange, NamesWhenCoreGoesToTheReferenceForTheNumberOfSequences) {
+  Shape shape = text_shape();
+  shape.device = at::kCUDA;
+  shape.batch = (1 << 21) - 1;
+  EXPECT_EQ(core_obstacle(shape), "");
+  ++shape.batch;
+  EXPECT_THAT(core_obstacle(shape), HasSubstr("not 33554432"));
+  shape.heads = 32;
+  shape.batch = 1 << 20;
+  EXPECT_THAT(core_obstacle(shape), HasSubstr("not 33554432"));
+}
+
 TEST(FusedRange, AGpuWithoutKernelsGoesToTheReferenceAndIsNamed) {
   const GpuObstacleGuard guard([] { return std::string("this GPU is too old"); });
   EXPECT_FALSE(ops::use_fused_on_gpu("compress", ""));

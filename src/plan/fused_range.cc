@@ -88,6 +88,40 @@ const Limit kHopper[] = {
      }},
 };
 
+/// What the sizes of `fold` and `core` must stay below: the largest int over 64 (ops/cuda/fold.cc, core_call.cc).
+constexpr int64_t kSmallSizes = int64_t{1} << 25;
+
+/// Numbers in what is folded: Z, or in form `released` its projection.
+int64_t folded_numbers(const Shape& s) {
+  return s.batch * s.d_p * (s.form == Form::paper ? s.d : s.heads * s.e);
+}
+
+const Limit kFold[] = {
+    {[](const Shape& s) { return s.slots_per_sequence && s.batch > 65535; },
+     [](const Shape& s) {
+       return "fold takes the reference in forward: with a Z per sequence its kernels take up to 65535 sequences, "
+              "not " +
+              number(s.batch);
+     }},
+    {[](const Shape& s) { return s.training && s.slots_per_sequence && folded_numbers(s) >= kSmallSizes; },
+     [](const Shape& s) {
+       return "fold takes the reference in backward: its kernels take less than 2^25 numbers of Z over all sequences, "
+              "not " +
+              number(folded_numbers(s));
+     }},
+};
+
+template <std::size_t kCount>
+std::vector<std::string> reasons_of(const Limit (&limits)[kCount], const Shape& shape) {
+  std::vector<std::string> reasons;
+  for (const auto& limit : limits) {
+    if (limit.broken(shape)) {
+      reasons.push_back(limit.reason(shape));
+    }
+  }
+  return reasons;
+}
+
 bool cuda_kernels_loaded() {
   static const bool loaded = [] {
     const auto op = c10::Dispatcher::singleton().findSchema({"dba::compress", ""});
@@ -127,25 +161,30 @@ std::string fused_obstacle(const Shape& shape) {
 }
 
 std::vector<std::string> hopper_obstacles(const Shape& shape) {
-  std::vector<std::string> reasons;
-  for (const auto& limit : kHopper) {
-    if (limit.broken(shape)) {
-      reasons.push_back(limit.reason(shape));
-    }
-  }
-  return reasons;
+  return reasons_of(kHopper, shape);
 }
 
 bool in_hopper_range(const Shape& shape) {
   return std::none_of(std::begin(kHopper), std::end(kHopper), [&](const Limit& limit) { return limit.broken(shape); });
 }
 
+std::vector<std::string> fold_obstacles(const Shape& shape) {
+  return shape.device == at::kCUDA ? reasons_of(kFold, shape) : std::vector<std::string>();
+}
+
 std::string core_obstacle(const Shape& shape) {
+  if (shape.device != at::kCUDA) {
+    return {};
+  }
+  if (const int64_t rows = shape.batch * std::max(shape.d_p, shape.heads); rows >= kSmallSizes) {
+    return "core takes the reference: its kernels take less than 2^25 slots and heads over all sequences, not " +
+           number(rows);
+  }
   constexpr int64_t kSharedBytes = 227 * 1024;
   // As core_attend_backward.cuh lays it out: P' of a head and its gradient and, behind R, q, k and their gradients.
   const int64_t behind_width = shape.form == Form::paper ? 4 * ((shape.e + 3) / 4 * 4 + 4) : 0;
   const int64_t bytes = 4 * shape.d_p * (2 * (shape.d_p | 1) + behind_width);
-  if (shape.device != at::kCUDA || !shape.training || bytes <= kSharedBytes) {
+  if (!shape.training || bytes <= kSharedBytes) {
     return {};
   }
   return "core takes the reference in backward: " + number(shape.d_p) + " slots need " + number(bytes / 1024) +

@@ -17,8 +17,12 @@ std::vector<std::string> hopper_obstacles(const Shape& shape);
 /// Whether there are none.
 bool in_hopper_range(const Shape& shape);
 
-/// Why, with fused passes on a GPU, `core` takes the reference in backward; empty where it does not. This is said of
-/// thread blocks with 227 KB of shared memory, the most there is; where they have less, it begins at fewer slots.
+/// Why, with fused passes on a GPU, `fold` takes the reference in forward or backward; empty where it does not.
+std::vector<std::string> fold_obstacles(const Shape& shape);
+
+/// Why, with fused passes on a GPU, `core` takes the reference, be it in backward alone; empty where it does not. Of
+/// shared memory this is said of thread blocks with 227 KB, the most there is; where they have less, it begins at fewer
+/// slots.
 std::string core_obstacle(const Shape& shape);
 
 }  // namespace dba::plan

@@ -73,6 +73,7 @@ std::string to_json(const Report& report) {
               {"crossover_length", report.crossover ? Json(*report.crossover) : Json()}};
   if (report.shape.device == at::kCUDA) {
     all["hopper_obstacles"] = hopper_obstacles(report.shape);
+    all["fold_obstacles"] = fold_obstacles(report.shape);
     all["core_obstacle"] = core_obstacle(report.shape);
   }
   return all.dump(1) + "\n";

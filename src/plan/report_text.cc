@@ -143,14 +143,16 @@ std::string to_text(const Report& report) {
     text += "measured   " + measured_sentence(report) + "\n";
   }
   if (shape.device == at::kCUDA && report.plan.of(Candidate::fused).obstacle.empty()) {
-    const auto reasons = hopper_obstacles(shape);
+    auto reasons = hopper_obstacles(shape);
     text += "kernels    " + std::string(reasons.empty() ? "on compute capability 9.0 those for Hopper, elsewhere the "
                                                           "general ones\n"
                                                         : "the general ones\n");
-    for (const auto& reason : reasons) {
-      text += "           " + reason + "\n";
-    }
+    const auto of_fold = fold_obstacles(shape);
+    reasons.insert(reasons.end(), of_fold.begin(), of_fold.end());
     if (const auto reason = core_obstacle(shape); !reason.empty()) {
+      reasons.push_back(reason);
+    }
+    for (const auto& reason : reasons) {
       text += "           " + reason + "\n";
     }
   }
