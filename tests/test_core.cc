@@ -45,35 +45,40 @@ TEST_P(Core, AttentionIsTheThreeOperatorsInARow) {
 
 INSTANTIATE_TEST_SUITE_P(Layers, Core, ::testing::ValuesIn(layer_cases()), case_name);
 
+struct FoldSizes {
+  int64_t heads, slots, head_width, d;
+};
+
+/// Sizes of 0 too: no slots, heads without width, rows without width.
 TEST(Fold, MakesScoreRowsOfSlotsAndAProjection) {
-  Random random(44);
-  constexpr int64_t kHeads = 3, kSlots = 5, kHeadWidth = 2, kTokens = 7;
-  const at::Tensor weight = random.leaf({kHeads * kHeadWidth, kTokens}), bias = random.leaf({kHeads * kHeadWidth});
-  for (const bool per_sequence : {false, true}) {
-    SCOPED_TRACE(per_sequence);
-    const at::Tensor z =
-        per_sequence ? random.leaf({4, kSlots, kHeads * kHeadWidth}) : random.leaf({kSlots, kHeads * kHeadWidth});
-    std::vector<at::Tensor> rows, row_bias;
-    for (int64_t h = 0; h < kHeads; ++h) {
-      const at::Tensor z_h = z.slice(-1, h * kHeadWidth, (h + 1) * kHeadWidth);
-      rows.push_back(0.3 * z_h.matmul(weight.slice(0, h * kHeadWidth, (h + 1) * kHeadWidth)));
-      row_bias.push_back(0.3 * z_h.matmul(bias.slice(0, h * kHeadWidth, (h + 1) * kHeadWidth)));
+  for (const auto& [heads, slots, head_width, d] :
+       {FoldSizes{3, 5, 2, 7}, FoldSizes{3, 0, 2, 7}, FoldSizes{3, 5, 0, 7}, FoldSizes{3, 5, 2, 0}}) {
+    SCOPED_TRACE(::testing::Message() << slots << " slots, heads of " << head_width << ", rows of " << d);
+    Random random(44);
+    const int64_t width = heads * head_width;
+    const at::Tensor weight = random.leaf({width, d}), bias = random.leaf({width});
+    for (const bool per_sequence : {false, true}) {
+      SCOPED_TRACE(per_sequence);
+      const at::Tensor z = per_sequence ? random.leaf({4, slots, width}) : random.leaf({slots, width});
+      std::vector<at::Tensor> rows, row_bias;
+      for (int64_t h = 0; h < heads; ++h) {
+        const at::Tensor z_h = z.narrow(-1, h * head_width, head_width);
+        rows.push_back(0.3 * z_h.matmul(weight.narrow(0, h * head_width, head_width)));
+        row_bias.push_back(0.3 * z_h.matmul(bias.narrow(0, h * head_width, head_width)));
+      }
+      const auto [got_rows, got_bias] = ops::fold(z, weight, bias, heads, 0.3);
+      expect_same_function({{"rows", got_rows}, {"bias", got_bias}}, {at::cat(rows, -2), at::cat(row_bias, -1)},
+                           {{"z", z}, {"weight", weight}, {"bias", bias}});
+      const auto [bare_rows, no_bias] = ops::fold(z, weight, {}, heads, 0.3);
+      EXPECT_TRUE(identical(bare_rows, got_rows));
+      EXPECT_FALSE(no_bias.defined());
     }
-    const auto [got_rows, got_bias] = ops::fold(z, weight, bias, kHeads, 0.3);
-    expect_same_function({{"rows", got_rows}, {"bias", got_bias}}, {at::cat(rows, -2), at::cat(row_bias, -1)},
-                         {{"z", z}, {"weight", weight}, {"bias", bias}});
-    const auto [bare_rows, no_bias] = ops::fold(z, weight, {}, kHeads, 0.3);
-    EXPECT_TRUE(identical(bare_rows, got_rows));
-    EXPECT_FALSE(no_bias.defined());
   }
 }
 
 /// Widths that are whole vectors of every instruction set, and widths that are not.
 TEST(Fold, StacksTheRowsOfSeveralProjectionsAndATail) {
-  struct Sizes {
-    int64_t heads, slots, head_width, d;
-  };
-  for (const auto& [heads, slots, head_width, d] : {Sizes{2, 9, 32, 96}, Sizes{3, 7, 5, 33}}) {
+  for (const auto& [heads, slots, head_width, d] : {FoldSizes{2, 9, 32, 96}, FoldSizes{3, 7, 5, 33}}) {
     SCOPED_TRACE(d);
     Random random(45);
     const int64_t width = heads * head_width;

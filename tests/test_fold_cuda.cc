@@ -92,5 +92,25 @@ TEST_F(FoldOnGpu, IsTheReferenceInEveryShapeAndType) {
   }
 }
 
+TEST_F(FoldOnGpu, TakesSizesOfZero) {
+  // Slots of no sequence, no slots, heads without width, rows without width.
+  const std::vector<FoldShape> shapes = {{0, 2, 3, 4, 5}, {2, 2, 0, 4, 5}, {2, 2, 3, 0, 5}, {2, 2, 3, 4, 0}};
+  for (const FoldCase& kind : kFoldCases) {
+    for (const FoldShape& s : shapes) {
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(::testing::Message() << kind.name << " B=" << s.batch << " d_p=" << s.d_p << " width=" << s.width
+                                          << " d=" << s.d << " " << c10::toString(type));
+        poison_memory();
+        const auto got = run_fold(kind, s, type, type, at::kCUDA);
+        const BackendGuard guard(Backend::reference);
+        const auto expected = run_fold(kind, s, type, type, at::kCPU);
+        ASSERT_EQ(got.size(), expected.size());
+        for (size_t i = 0; i < got.size(); ++i)
+          EXPECT_TRUE(close(got[i].cpu(), expected[i], 4 * rounding_of(type))) << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dba::test

@@ -217,7 +217,7 @@ std::tuple<Tensor, Tensor> fold(const FoldCall& call) {
   const auto batch = slots.size(0), width = slots.size(3), group_rows = call.heads * call.d_p();
   std::vector<Tensor> rows, biases;
   for (size_t i = 0; i < call.weights.size(); ++i) {
-    const auto weight = call.weights[i].to(type).view({call.heads, width, -1});
+    const auto weight = call.weights[i].to(type).view({call.heads, width, call.d()});
     rows.push_back(at::matmul(slots, weight).reshape({batch, group_rows, call.d()}));
     const auto& bias = call.biases[i];
     if (call.has_bias()) {
@@ -257,7 +257,7 @@ std::vector<Tensor> fold_backward(const FoldCall& call, const Tensor& drows, con
     if (drows.defined()) {
       const auto of_group =
           drows.narrow(-2, i * group_rows, group_rows).reshape({batch, call.heads, call.d_p(), call.d()});
-      dslots = dslots + at::matmul(of_group, weight.to(type).view({call.heads, width, -1}).transpose(1, 2));
+      dslots = dslots + at::matmul(of_group, weight.to(type).view({call.heads, width, call.d()}).transpose(1, 2));
       dweights.push_back((at::matmul(slots.transpose(2, 3), of_group).sum(0).reshape(weight.sizes()) * call.scale)
                              .to(weight.scalar_type()));
     } else {

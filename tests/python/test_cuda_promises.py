@@ -101,6 +101,19 @@ def test_no_tokens_are_no_fall_back():
     assert torch.autograd.grad(c.sum(), shared)[0].count_nonzero() == 0
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_no_columns_are_no_fall_back(dtype):
+    """An M without columns: y has none either, and no score has a gradient."""
+    begin, end = torch.tensor([0, 70], device="cuda"), torch.tensor([70, 200], device="cuda")
+    x, rows = (torch.randn(n, 64, device="cuda").to(dtype).requires_grad_() for n in (200, 16))
+    m, out_bias = (torch.zeros(shape, device="cuda", requires_grad=True) for shape in ((2, 16, 0), (0,)))
+    y = torch.ops.dba.restore(x, begin, end, rows, None, m, out_bias, 4, False, 0.0, None)
+    assert y.shape == (200, 0) and y.dtype == dtype
+    dx, drows, dm, dbias = torch.autograd.grad(y, [x, rows, m, out_bias], torch.zeros_like(y))
+    assert dm.shape == (2, 16, 0) and dbias.shape == (0,)
+    assert dx.count_nonzero() == 0 and drows.count_nonzero() == 0
+
+
 def test_no_heads_are_an_error():
     batch, tensors = attention_operands(2, 16, 64, 24, True, False, [5], torch.Generator().manual_seed(7))
     with pytest.raises(RuntimeError, match="heads must be 1 or more, got 0"):

@@ -123,7 +123,8 @@ std::tuple<Tensor, Tensor> fold_stack_cuda(const Tensor& z, at::TensorList weigh
   const auto bias = !call.has_bias() ? at::empty({0}, options)
                     : call.each()    ? at::empty({products.batch, all_rows}, options)
                                      : at::empty({all_rows}, options);
-  if (products.batch == 0) {
+  // Rows of width 0 may still have a bias.
+  if (rows.numel() == 0 && bias.numel() == 0) {
     return {rows, bias};
   }
   FoldRowsArguments given{};
@@ -158,7 +159,7 @@ std::vector<Tensor> fold_stack_backward_cuda(const Tensor& z, at::TensorList wei
                                              const Optional& dbias) {
   const SettledTypes settled;
   const FoldCall call(z, weights, biases, {}, {}, heads, scale);
-  const bool whole = drows.has_value() && z.numel() > 0;
+  const bool whole = drows.has_value() && drows->numel() > 0 && z.numel() > 0;
   const c10::cuda::CUDAGuard guard(z.device());
   if (!use_fused_on_gpu("fold_backward", obstacle(call, /*backward=*/true)) || !whole) {
     return reference::fold_backward(call, value_or_absent(drows), value_or_absent(dbias));

@@ -180,8 +180,8 @@ const char* restore_obstacle(const RestoreArguments& a) {
   if (const char* obstacle = width_obstacle(a.element, a.x)) {
     return obstacle;
   }
-  if (a.out_width > 256 || a.out_width % 8 != 0) {
-    return "the Hopper kernels write widths up to 256 that are multiples of 8";
+  if (a.out_width < 8 || a.out_width > 256 || a.out_width % 8 != 0) {
+    return "the Hopper kernels write widths from 8 to 256 that are multiples of 8";
   }
   const int d_p = a.rows.rows() / a.heads;
   if (!a.linear && (d_p > 64 || (d_p & (d_p - 1)) != 0)) {
