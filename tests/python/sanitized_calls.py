@@ -114,14 +114,33 @@ def fold_stack(make, case):
     return torch.ops.dba.fold_stack(make(D_P, 256), weights, [None, None], make(SLOTS, 256), make(SLOTS), HEADS, 0.5)
 
 
+def odd_width(make, case):
+    """Both passes over rows of 50 numbers, which begin at no multiple of 16 bytes."""
+    batch = Batch(LENGTHS)
+    x, bounds = make(batch.rows, 50), (batch.begin_tensor, batch.end_tensor)
+    c, r, _ = torch.ops.dba.compress(x, *bounds, None, None, make(SLOTS, 50, deviation=0.1), make(SLOTS), 0, case.p,
+                                     make.rng)
+    y = torch.ops.dba.restore(x, *bounds, make(SLOTS, 50, deviation=0.1), make(SLOTS), make(len(batch), SLOTS, 50),
+                              make(50), HEADS, False, case.p, make.rng)
+    return [c, r, y]
+
+
+def tf32(make, case):
+    """A layer whose products in float32 PyTorch's switch lets round to TF32."""
+    return attention(make, case)
+
+
 OPERATORS = {f.__name__: f for f in (attention, core, compress, restore, residual_norm, residual_sum, gelu, relu, fold,
-                                     fold_stack)}
+                                     fold_stack, odd_width, tf32)}
 WITH_FORMS = ("attention", "core")
 WITHOUT_DROPOUT = ("fold", "fold_stack")
+GENERAL_ALONE = ("odd_width", "tf32")  # what the general kernels serve on every GPU
 
 
 def cases(chosen):
     for kernels, operator, dtype in itertools.product(chosen.kernels, chosen.operators, chosen.types):
+        if (operator in GENERAL_ALONE and kernels != "general") or (operator == "tf32" and dtype != "float32"):
+            continue
         forms = chosen.forms if operator in WITH_FORMS else ["paper"]
         rates = [0.0] if operator in WITHOUT_DROPOUT else chosen.dropout
         for form, p in itertools.product(forms, rates):
@@ -131,6 +150,7 @@ def cases(chosen):
 def call(case):
     """Ends the program where a result is not finite."""
     torch.ops.dba.set_cuda_kernels(case.kernels)
+    torch.backends.cuda.matmul.allow_tf32 = case.operator == "tf32"  # until the gradients are there
     make = Operands(case.dtype)
     outputs = OPERATORS[case.operator](make, case)
     directions = [torch.randn(out.shape, generator=make.generator).to(out.dtype).cuda() for out in outputs]
