@@ -18,10 +18,10 @@ namespace {
 
 using at::Tensor;
 
-/// Rows of other types are few and rarely asked for: the reference serves.
+/// Rows of other types are few and rarely asked for, as are sizes of 0: the reference serves.
 bool use_products(const char* function, const FoldCall& call) {
   const auto type = call.type();
-  return (type == at::kFloat || type == at::kDouble) && call.z.numel() > 0 && use_fused(function, {});
+  return (type == at::kFloat || type == at::kDouble) && call.z.numel() > 0 && call.d() > 0 && use_fused(function, {});
 }
 
 /// The operands in one type without gaps, and where a head's share of them lies.

@@ -64,8 +64,7 @@ bool compress_weights(Panels<const T> scores, Panels<T> weights, Panels<const T>
     if (any_linear) {
       factor = linear ? spread(T(1)) : factor;
     }
-    Vector<T> sum = load(rows.sum + column) * factor;
-    Vector<T> r = load(rows.r + column) * factor;
+    Vector<T> sum{}, r{};  // of this tile: sums of sums round less than long ones
     for (int64_t t = 0; t < tokens; ++t) {
       const Vector<T> value = load(score + t * kPanel<T>) + term;
       Vector<T> weight = exponential<T>(value - shift);
@@ -80,8 +79,8 @@ bool compress_weights(Panels<const T> scores, Panels<T> weights, Panels<const T>
       store(out + t * kPanel<T>, weight);
     }
     store(rows.largest + column, after);
-    store(rows.sum + column, sum);
-    store(rows.r + column, r);
+    store(rows.sum + column, load(rows.sum + column) * factor + sum);
+    store(rows.r + column, load(rows.r + column) * factor + r);
     store(rows.factor + column, factor);
     for (int lane = 0; lane < kLanes<T>; ++lane) {
       changed = changed || factor[lane] != T(1);
