@@ -124,8 +124,10 @@ def reformer(layer, x):
 
     attention = WithOurRotations(bucket_size=option(layer, "chunk"), n_hashes=rounds, attend_across_buckets=False,
                                  allow_duplicate_attention=False)
-    mixed = attention(split(layer.w_qk(x)).flatten(0, 1), split(layer.w_v(x)).flatten(0, 1))[0]
-    return layer.w_o(join(mixed.unflatten(0, (-1, HEADS))))
+    # The counts of duplicates are float32 there, and would not go with values in half precision.
+    with torch.autocast(x.device.type, x.dtype, enabled=x.dtype in (torch.bfloat16, torch.float16)):
+        mixed = attention(split(layer.w_qk(x)).flatten(0, 1), split(layer.w_v(x)).flatten(0, 1))[0]
+    return layer.w_o(join(mixed.unflatten(0, (-1, HEADS)).to(x)))
 
 
 def sinkhorn(layer, x):

