@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "nn/transformed.h"
+
 namespace dba {
 namespace {
 
@@ -13,11 +15,10 @@ at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& index) {
   return rows.index_select(0, index.clamp_min(0)).masked_fill(index.lt(0).unsqueeze(1), 0);
 }
 
-/// Rows moved to other places, none of them twice. So the gradient moves them back; that of index_select would add them
-/// up instead, which a GPU does in a repeatable order only after sorting.
+/// The gradient moves the rows back. That of index_select would add them up, which a GPU does in a repeatable order only
+/// after sorting, and all places without a row after one another.
 class MoveRows : public torch::autograd::Function<MoveRows> {
  public:
-  /// there (M): the row that comes to each place, or −1; back (N): the place that each row has gone to, or −1.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows, const at::Tensor& there,
                             const at::Tensor& back) {
     context->save_for_backward({there, back});
@@ -31,6 +32,10 @@ class MoveRows : public torch::autograd::Function<MoveRows> {
 };
 
 }  // namespace
+
+at::Tensor move_rows(const at::Tensor& rows, const at::Tensor& there, const at::Tensor& back) {
+  return is_transformed(rows) ? rows_at(rows, there) : MoveRows::apply(rows, there, back);
+}
 
 Padded::Padded(const Sequences& sequences)
     : length(sequences.longest()), lengths(sequences.lengths()), full(is_plain(sequences)), sequences_(sequences) {
@@ -51,7 +56,7 @@ at::Tensor Padded::pad(const at::Tensor& rows) const {
   if (sequences_.rows == 0) {
     return rows.new_zeros({batch, length, rows.size(1)});
   }
-  return MoveRows::apply(rows, row_, place_).view({batch, length, rows.size(1)});
+  return move_rows(rows, row_, place_).view({batch, length, rows.size(1)});
 }
 
 at::Tensor Padded::unpad(const at::Tensor& padded) const {
@@ -63,7 +68,7 @@ at::Tensor Padded::unpad(const at::Tensor& padded) const {
     // No token anywhere: the (zero) sum only keeps the result in autograd's graph.
     return padded.new_zeros({sequences_.rows, width}) + padded.sum();
   }
-  return MoveRows::apply(padded.reshape({-1, width}), place_, row_);
+  return move_rows(padded.reshape({-1, width}), place_, row_);
 }
 
 }  // namespace dba

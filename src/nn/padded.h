@@ -11,6 +11,10 @@ inline bool is_plain(const Sequences& sequences) {
   return sequences.consecutive && sequences.padded_length > 0 && sequences.count() > 0;
 }
 
+/// Rows moved to other places, none of them twice: row there[i] to place i, zeros where that is −1. there (M): the row
+/// that comes to each place, or −1; back (N): the place that each row has gone to, or −1.
+at::Tensor move_rows(const at::Tensor& rows, const at::Tensor& there, const at::Tensor& back);
+
 /// Packed rows laid out as a padded batch, for what is written on dense tensors. Differentiable both ways.
 class Padded {
  public:

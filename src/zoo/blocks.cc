@@ -55,6 +55,25 @@ const at::Tensor& Blocks::valid() const {
   return valid_;
 }
 
+const at::Tensor& Blocks::row_at() const {
+  if (!row_at_.defined()) {
+    const auto row = sequences_.begin.view({-1, 1, 1}) + position();
+    row_at_ = row.masked_fill(valid().logical_not(), -1).flatten();
+  }
+  return row_at_;
+}
+
+const at::Tensor& Blocks::place_of() const {
+  if (!place_of_.defined()) {
+    const auto sequence = sequences_.sequence_of_row();
+    const auto own_size = sizes().index_select(0, sequence.clamp_min(0));
+    const auto token = sequences_.position_of_row();
+    const auto place = (sequence * count + token.div(own_size, "floor")) * size + token.remainder(own_size);
+    place_of_ = torch::where(sequence.ge(0), place, sequence);
+  }
+  return place_of_;
+}
+
 Blocks::Blocks(const Sequences& sequences, int64_t size_)
     : Blocks(sequences, at::Tensor(), size_, std::max<int64_t>((sequences.longest() + size_ - 1) / size_, 1)) {}
 
@@ -81,11 +100,10 @@ at::Tensor Blocks::take(const at::Tensor& rows, int64_t heads) const {
     grid = rows.reshape({batch, sequences_.padded_length, rows.size(1)});
     const auto missing = count * size - sequences_.padded_length;
     grid = missing > 0 ? at::constant_pad_nd(grid, {0, 0, 0, missing}) : grid;
-  } else if (rows.size(0) == 0) {
+  } else if (rows.size(0) == 0 || batch == 0) {
     grid = rows.new_zeros({batch, count * size, rows.size(1)}) + rows.sum();
   } else {
-    const auto row = (sequences_.begin.view({-1, 1, 1}) + position()).masked_fill(valid().logical_not(), 0);
-    grid = rows.index_select(0, row.flatten()).masked_fill(valid().logical_not().view({-1, 1}), 0);
+    grid = move_rows(rows, row_at(), place_of());
   }
   return grid.reshape({batch, count, size, heads, width}).permute({0, 3, 1, 2, 4});
 }
@@ -99,13 +117,7 @@ at::Tensor Blocks::give(const at::Tensor& blocks) const {
   if (grid.numel() == 0) {
     return grid.new_zeros({sequences_.rows, width}) + grid.sum();
   }
-  const auto sequence = sequences_.sequence_of_row();
-  const auto nobody = sequence.lt(0);
-  const auto owner = sequence.clamp_min(0);
-  const auto own_size = sizes().index_select(0, owner);
-  const auto token = sequences_.position_of_row();
-  const auto place = (owner * count + token.div(own_size, "floor")) * size + token.remainder(own_size);
-  return grid.reshape({-1, width}).index_select(0, place).masked_fill(nobody.unsqueeze(1), 0);
+  return move_rows(grid.reshape({-1, width}), place_of(), row_at());
 }
 
 at::Tensor key_mask(const at::Tensor& valid) {

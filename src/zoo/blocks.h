@@ -71,10 +71,14 @@ class Blocks {
   /// `sizes` is undefined where every sequence has blocks of `size` tokens.
   Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size, int64_t count);
 
+  /// (B·blocks·size) the row at each place, −1 for none; (N) the place of each row, −1 for rows of nobody.
+  const at::Tensor& row_at() const;
+  const at::Tensor& place_of() const;
+
   const Sequences& sequences_;
   bool plain_;  // a batch without padding and one block size: views and a pad do instead of gathers
   bool full_;   // plain, and no block is shorter than the others
-  mutable at::Tensor lengths_, counts_, sizes_, position_, valid_;
+  mutable at::Tensor lengths_, counts_, sizes_, position_, valid_, row_at_, place_of_;
 };
 
 /// (B, 1, blocks, 1, size): which keys of a block there are, to be spread over heads and queries; undefined for an

@@ -1,5 +1,6 @@
 #include <torch/torch.h>
 
+#include "nn/transformed.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
@@ -23,12 +24,9 @@ struct EluPlusOne : torch::autograd::Function<EluPlusOne> {
   }
 };
 
-/// Transforms of functions (torch.func, dual numbers) refuse the above: for them by PyTorch's own operations, which
-/// take three times as long.
+/// For transforms of functions by PyTorch's own operations, which take three times as long.
 at::Tensor feature(const at::Tensor& x) {
-  const bool transformed = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-                           x._fw_grad(/*level=*/0).defined();
-  return transformed ? x.clamp_max(0).exp() + x.relu() : EluPlusOne::apply(x);
+  return is_transformed(x) ? x.clamp_max(0).exp() + x.relu() : EluPlusOne::apply(x);
 }
 
 class LinearTransformer : public ZooAttention {

@@ -81,10 +81,11 @@ inline void expect_twice_as_close(const std::vector<at::Tensor>& got, const std:
     EXPECT_LE(error, allowed) << name << ", of " << scale << "; the reference errs by " << reference;
     if (const char* const path = std::getenv("DBA_ERROR_TABLE"); path != nullptr) {
       const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+      const auto ratio = [](double a, double b) { return a == 0 ? 0.0 : a / b; };
       std::ofstream(path, std::ios::app) << test->test_suite_name() << '.' << test->name() << ' ' << name << ' '
-                                         << c10::toString(got[i].scalar_type()) << ' ' << error / scale << ' '
-                                         << reference / scale << ' ' << error / reference << ' ' << error / allowed
-                                         << '\n';
+                                         << c10::toString(got[i].scalar_type()) << ' ' << ratio(error, scale) << ' '
+                                         << ratio(reference, scale) << ' ' << ratio(error, reference) << ' '
+                                         << ratio(error, allowed) << '\n';
     }
   }
 }
