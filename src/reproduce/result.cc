@@ -109,7 +109,7 @@ Json kept_of(const Json& report) {
   if (kept["model_chosen_on"].get<std::string>().starts_with("the file "))
     kept["model_chosen_on"] = "the validation file";
   kept["protocols"] = protocols_of(report);
-  for (const char* key : {"validation", "classes", "repairs", "data_digests"})
+  for (const char* key : {"validation", "classes", "repairs", "data_digests", "seconds_per_update", "share_of_time"})
     if (report.contains(key))
       kept[key] = report[key];
   return kept;
@@ -122,8 +122,12 @@ void read_kept(const Json& kept, Result& result) {
   result.device = kept.at("device").get<std::string>();
   result.training_examples = kept.at("training_examples").get<std::int64_t>();
   for (const auto& [protocol, metrics] : kept.at("protocols").items())
-    if (metrics.contains("accuracy"))
-      result.accuracy[protocol] = metrics["accuracy"].get<double>();
+    if (metrics.contains("accuracy")) {
+      const double accuracy = metrics["accuracy"].get<double>();
+      if (!(accuracy >= 0 && accuracy <= 1))
+        throw bytes::FormatError("accuracy must be from 0 to 1, got " + metrics["accuracy"].dump());
+      result.accuracy[protocol] = accuracy;
+    }
   if (kept.contains("data_digests"))
     result.data = kept["data_digests"].get<std::map<std::string, std::string>>();
 }
@@ -190,6 +194,11 @@ Result read_result(const std::filesystem::path& file) {
     result.file = file.filename().string();
     result.config = json.at("config").dump();
     read_kept(json, result);
+    // A copy under another name would count as one more seed.
+    Run own;
+    own.task = result.task, own.method = result.method, own.variant = result.variant, own.seed = result.seed;
+    if (result.file != own.name() + ".json")
+      throw bytes::FormatError("it holds the result of the run " + own.name());
     if (json.contains("changed"))
       result.changed = json["changed"].get<std::vector<std::string>>();
     if (json.contains("machine"))
@@ -199,6 +208,8 @@ Result read_result(const std::filesystem::path& file) {
   } catch (const nlohmann::json::exception& error) {
     throw bytes::FormatError(file.string() + ": not a result of dba reproduce (" + error.what() +
                              "); delete it and run it again");
+  } catch (const bytes::FormatError& error) {
+    throw bytes::FormatError(file.string() + ": " + error.what() + "; delete it and run it again");
   }
 }
 

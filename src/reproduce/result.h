@@ -35,7 +35,8 @@ struct Result {
 inline constexpr std::size_t kCurvePoints = 200;
 
 /// Makes the result of a run out of its folder (report.json, config.yaml, metrics.jsonl) and writes it as JSON:
-///   experiment, run, task, method, variant, seed, commit, version, device, machine, seconds, updates, best_update,
+///   experiment, run, task, method, variant, seed, commit, version, device, machine, seconds, seconds_per_update,
+///   share_of_time: {part: fraction}, updates, best_update,
 ///   protocols: {protocol: {update, accuracy, macro_f1, loss, examples, confusion}}, validation, classes, parameters,
 ///   data_digests: {training, validation, test: digest}, changed: [key=value, …], config: {section: {key: value}},
 ///   curves: {train, validation, test: {step: […], loss: […], accuracy: […]}}

@@ -23,6 +23,7 @@
 #include "dba/run/signals.h"
 #include "reproduce/child_process.h"
 #include "reproduce/found_parts.h"
+#include "reproduce/log_tail.h"
 #include "reproduce/result.h"
 #include "reproduce/run_lock.h"
 #include "reproduce/screen.h"
@@ -49,6 +50,7 @@ std::string best_of(const Result& result) {
 struct Running {
   std::vector<const Run*> runs;  // one after the other
   std::vector<RunLock> locks;    // of all of them
+  LogTail log;
   ChildProcess process;
   Clock::time_point started;  // the run at work
   std::size_t done = 0;
@@ -253,7 +255,9 @@ class Runner {
         environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
       const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
       const bool in_float32 = !resumes && falls_back_to_float32(first, places_, options_);
-      running_.push_back({group, std::move(locks), ChildProcess(words, environment, places_.log(first)), Clock::now()});
+      LogTail log(places_.log(first));
+      running_.push_back({group, std::move(locks), std::move(log),
+                          ChildProcess(words, environment, places_.log(first)), Clock::now()});
       screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
                    (other_settings ? " with the settings it began with" : "") +
                    (in_float32 ? " in float32, for bfloat16 needs a GPU" : "") +
@@ -267,6 +271,7 @@ class Runner {
   void collect() {
     for (auto running = running_.begin(); running != running_.end();) {
       const auto status = running->process.poll();
+      tell_warnings(*running);
       keep_finished(*running, status.has_value());
       if (!status) {
         ++running;
@@ -290,6 +295,13 @@ class Runner {
                               last_words(places_.log(*ended.runs.front())));
       waiting_.insert(waiting_.begin(), rest.begin() + 1, rest.end());
     }
+  }
+
+  /// A bad run is seen soon: what it warns of does not stay in its log alone.
+  void tell_warnings(Running& running) {
+    for (const std::string& line : running.log.lines())
+      if (line.starts_with("warning:"))
+        screen_.line(running.at_work().name() + ": " + line);
   }
 
   /// A run of a process that goes on is finished when its report is there.

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "bytes/listed.h"
 #include "reproduce/found_parts.h"
 
 namespace dba::reproduce {
@@ -113,7 +115,7 @@ class SectionTable {
     }
     std::string rows;
     if (of_paper.size() > 1) {
-      rows += average_row(of_paper, "mean of the paper's " + std::to_string(of_paper.size()) + " above");
+      rows += average_row(of_paper, "mean of " + paper_tasks(of_paper));
       rows += row("| | paper |", [&](const Method& method) {
         std::vector<double> figures;
         for (const Task& task : of_paper)
@@ -125,6 +127,17 @@ class SectionTable {
     if (whole.size() > std::max<std::size_t>(1, of_paper.size()))
       rows += average_row(whole, "mean of " + std::to_string(whole.size()));
     return rows;
+  }
+
+  /// By name where the table has others of the paper too.
+  std::string paper_tasks(const std::vector<Task>& tasks) const {
+    const auto all = std::ranges::count_if(tasks_, [&](const Task& task) { return beside_paper(task); });
+    if (std::cmp_equal(all, tasks.size()))
+      return "the paper's " + std::to_string(tasks.size()) + " above";
+    std::vector<std::string> titles;
+    for (const Task& task : tasks)
+      titles.push_back(task.title);
+    return bytes::listed(titles);
   }
 
   std::string average_row(const std::vector<Task>& tasks, const std::string& label) const {

@@ -147,6 +147,34 @@ def test_a_damaged_report_is_told_and_the_run_made_again(whole, tmp_path):
     assert result_of(tmp_path, "image")["curves"] == result_of(whole, "image")["curves"]
 
 
+def test_a_copy_of_a_result_counts_for_no_other_seed(whole, tmp_path):
+    shutil.copytree(whole / "results", tmp_path / "results")
+    page = (whole / "results" / "README.md").read_text()
+    copies = ["image-dba-updates4-seed1 (copy).json", "image-dba-updates4-seed2.json"]
+    for copy in copies:
+        shutil.copy(tmp_path / "results" / "image-dba-updates4-seed1.json", tmp_path / "results" / copy)
+    better = json.loads((tmp_path / "results" / "text-dba-updates4-seed1.json").read_text())
+    better["protocols"]["honest"]["accuracy"] = 1.7
+    (tmp_path / "results" / "text-dba-updates4-seed1.json").write_text(json.dumps(better))
+    table = reproduce(tmp_path, "--table", check=False)
+    assert table.returncode == 1
+    for copy in copies:
+        assert f"{copy}: it holds the result of the run image-dba-updates4-seed1; delete it" in table.stderr
+    assert "text-dba-updates4-seed1.json: accuracy must be from 0 to 1, got 1.7" in table.stderr
+    row = next(line for line in page.splitlines() if line.startswith("| Image"))
+    assert row in (tmp_path / "results" / "README.md").read_text()
+
+
+def test_a_run_below_expectation_is_told_while_it_runs(whole, tmp_path):
+    shutil.copytree(whole / "data", tmp_path / "data")
+    told = reproduce(tmp_path, "--tasks", "image", "--methods", "dba", "--updates", 4, "--set", "expect.update=2",
+                     "--set", "expect.accuracy=1")
+    assert "image-dba-updates4-seed1: warning: a good run has a validation accuracy of 1.0000 by update 2" in told.stderr
+    assert told.stderr.index("warning:") < told.stderr.index("[1/1]")
+    result = result_of(tmp_path, "image")
+    assert result["seconds_per_update"] > 0 and 0 < sum(result["share_of_time"].values()) <= 1.001
+
+
 def test_digests_tell_data_sets_apart_and_seeds_do_not(whole, tmp_path):
     folder = tmp_path / "other"
     for name in ("data", "results"):
