@@ -220,11 +220,11 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
   arguments->runs = "runs/" + experiment.name;
   arguments->results = "results/" + experiment.name;
   const auto list = [&](const std::string& name, auto& values, const std::string& text) {
-    command->add_option(name, values, text)->delimiter(',')->allow_extra_args(true);
+    return command->add_option(name, values, text)->delimiter(',')->allow_extra_args(true);
   };
   list("--tasks,--sets", arguments->selection.tasks, "only these; separated by commas or spaces");
   list("--methods", arguments->selection.methods, "only these");
-  list("--seeds", arguments->selection.seeds, "these, not the default ones");
+  list("--seeds", arguments->selection.seeds, "these, not the default ones")->check(CLI::NonNegativeNumber);
   if (experiment.variants.size() > 1)
     list("--variants", arguments->selection.variants, "only these");
   command->add_option("--data", arguments->data, "folder of the data: " + experiment.data_help)->capture_default_str();

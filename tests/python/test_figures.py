@@ -96,6 +96,10 @@ def test_lra_curves_hold_the_numbers_of_every_result(tmp_path):
     assert loss.lines[0].get_color() == loss.lines[1].get_color() != loss.lines[2].get_color()
     short = figures.lra_curves(folder, tasks=["image"], variant="short")
     assert short.shape == (1, 3) and points(short[0][1].lines[0]) == [(15, 50), (30, 75)]
+    with pytest.warns(UserWarning, match="no result of listops with dba; the picture does without"):
+        figures.lra_curves(folder, methods=["dba", "softmax"])
+    with pytest.raises(ValueError, match="no results of method 'dbaa'; the folder holds dba, softmax"):
+        figures.lra_curves(folder, methods=["dbaa", "softmax"])
     for seed, digest in ((1, "0a"), (2, "0b")):
         file = folder / f"image-dba--{seed}.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "data_digests": {"training": digest}}))

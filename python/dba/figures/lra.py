@@ -78,6 +78,13 @@ def _warn_of_other_settings(task: str, results: Sequence[dict]) -> None:
                       "`dba reproduce lra --table` names the files", UserWarning, stacklevel=3)
 
 
+def _warn_of_absent(task: str, methods: Sequence[str], results: Sequence[dict]) -> None:
+    absent = [method for method in methods if not any(result["method"] == method for result in results)]
+    if absent:
+        warnings.warn(f"dba.figures.lra_curves: there is no result of {task} with {', '.join(absent)}; "
+                      "the picture does without", UserWarning, stacklevel=3)
+
+
 def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequence[str] | None = None,
                variant: str = "") -> numpy.ndarray:
     """Draws, for every task a row: training loss over updates, validation accuracy over updates, and validation
@@ -85,22 +92,29 @@ def lra_curves(folder: Path, tasks: Sequence[str] | None = None, methods: Sequen
 
     folder: results/lra. tasks, methods: these alone, in this order; default all that have results.
     variant: the runs of this variant; "" are those of the whole recipe, others are shortened and never mixed in.
-    Results on different data, or with different settings, are drawn with a warning.
+    Results on different data, or with different settings, are drawn with a warning; so is what there is where a method
+    that was named has no result of a task.
     Returns the axes, (tasks, 3).
     """
     whole = read_results(folder)
     results = [result for result in whole if result["variant"] == variant]
     tasks = list(tasks or [task for task in TITLES if any(result["task"] == task for result in results)])
-    methods = list(methods or dict.fromkeys(result["method"] for result in results))
+    named = list(methods or [])
+    methods = named or list(dict.fromkeys(result["method"] for result in results))
     chosen = {task: [result for result in results if result["task"] == task and result["method"] in methods]
               for task in tasks}
     empty = [task for task in tasks if not chosen[task]]
+    known = sorted({(result["task"], result["method"], result["variant"]) for result in whole})
+    for method in named:
+        if not any(method == of for _, of, _ in known):
+            raise ValueError(f"dba.figures.lra_curves: no results of method {method!r}; the folder holds "
+                             f"{', '.join(sorted({of for _, of, _ in known})) or 'none at all'}")
     if empty or not tasks:
-        known = sorted({(result["task"], result["method"], result["variant"]) for result in whole})
         raise ValueError(f"dba.figures.lra_curves: no results of task {', '.join(empty) or 'any'} with methods "
                          f"{methods} and variant {variant!r}; the folder holds (task, method, variant) {known}")
     axes = pyplot().subplots(len(tasks), 3, figsize=(12, 3.4 * len(tasks)), layout="constrained", squeeze=False)[1]
     for row, task in zip(axes, tasks):
+        _warn_of_absent(task, named, chosen[task])
         _warn_of_other_data(task, chosen[task])
         _warn_of_other_settings(task, chosen[task])
         for method in methods:
