@@ -224,7 +224,7 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
   };
   list("--tasks,--sets", arguments->selection.tasks, "only these; separated by commas or spaces");
   list("--methods", arguments->selection.methods, "only these");
-  list("--seeds", arguments->selection.seeds, "these, not the default ones")->check(CLI::NonNegativeNumber);
+  list("--seeds", arguments->selection.seeds, "these, not the default ones")->check(kNotNegative);
   if (experiment.variants.size() > 1)
     list("--variants", arguments->selection.variants, "only these");
   command->add_option("--data", arguments->data, "folder of the data: " + experiment.data_help)->capture_default_str();
