@@ -15,8 +15,8 @@ at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& index) {
   return rows.index_select(0, index.clamp_min(0)).masked_fill(index.lt(0).unsqueeze(1), 0);
 }
 
-/// The gradient moves the rows back. That of index_select would add them up, which a GPU does in a repeatable order only
-/// after sorting, and all places without a row after one another.
+/// The gradient moves the rows back. That of index_select would add them up, which a GPU does in a repeatable order
+/// only after sorting, and all places without a row after one another.
 class MoveRows : public torch::autograd::Function<MoveRows> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows, const at::Tensor& there,

@@ -256,8 +256,8 @@ class Runner {
       const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
       const bool in_float32 = !resumes && falls_back_to_float32(first, places_, options_);
       LogTail log(places_.log(first));
-      running_.push_back({group, std::move(locks), std::move(log),
-                          ChildProcess(words, environment, places_.log(first)), Clock::now()});
+      running_.push_back({group, std::move(locks), std::move(log), ChildProcess(words, environment, places_.log(first)),
+                          Clock::now()});
       screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
                    (other_settings ? " with the settings it began with" : "") +
                    (in_float32 ? " in float32, for bfloat16 needs a GPU" : "") +
