@@ -21,7 +21,7 @@
 #include "dba/data/tokeniser.h"
 #include "folder_listing.h"
 #include "label_remarks.h"
-#include "packed_file.h"
+#include "unrecognised.h"
 
 namespace dba::data {
 namespace {
@@ -113,7 +113,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   if (options.format.empty()) {
     const Format* const format = recognise(path);
     if (!format) {
-      result.reason = is_file(path) ? packed_fault(path) : "";
+      result.reason = unrecognised_reason(path);
       return result;
     }
     options.format = format->name;
@@ -239,7 +239,7 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
       const bool known = recognise(file) || is_cache(file);
       FileDescription unknown;
       unknown.file = file;
-      unknown.reason = packed_fault(file);
+      unknown.reason = unrecognised_reason(file);
       description.files.push_back(known ? describe_file(file, options, most_errors) : unknown);
     }
     const auto has = [&](std::string_view part) {

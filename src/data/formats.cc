@@ -15,6 +15,7 @@
 #include "packed_file.h"
 #include "quoted_list.h"
 #include "readers.h"
+#include "unrecognised.h"
 
 namespace dba::data {
 namespace {
@@ -85,7 +86,10 @@ const std::vector<Format>& formats() {
        "grey images of 32 × 32: records of a label byte and 1,024 pixels",
        is_grey,
        open_grey,
-       kGreyRecord},
+       kGreyRecord,
+       {},
+       {},
+       is_grey_name},
       {"cifar10",
        {".bin"},
        "CIFAR-10 in binary, made grey: records of 3,073 bytes, or the folder of data_batch_1.bin to data_batch_5.bin",
@@ -93,7 +97,8 @@ const std::vector<Format>& formats() {
        open_cifar10,
        kCifarRecord,
        is_cifar10_folder,
-       open_cifar10_folder},
+       open_cifar10_folder,
+       is_cifar10_name},
       {"imdb",
        {},
        "IMDb: a folder with pos and neg, a file for every review",
@@ -128,6 +133,11 @@ const Format* recognise(const std::filesystem::path& path) {
     const auto found = std::ranges::find_if(
         formats(), [&](const Format& format) { return format.claims_folder && format.claims_folder(path); });
     return found == formats().end() ? nullptr : &*found;
+  }
+  const std::string name = path.filename().string();
+  for (const Format& format : formats()) {
+    if (format.claims_name && format.claims_name(name))
+      return &format;
   }
   const std::string extension = lower_case_extension(path);
   const Format* cut_short = nullptr;
@@ -184,6 +194,8 @@ std::unique_ptr<Reader> open_whole(const std::filesystem::path& path, const Read
   if (folder && !format)
     throw bytes::FormatError(path.string() + not_recognised(path));
   if (!format) {
+    if (const std::string reason = unrecognised_reason(path); !reason.empty())
+      throw bytes::FormatError(path.string() + ": " + reason);
     throw std::invalid_argument("make_reader: cannot tell the format of " + path.string() +
                                 " by its extension; name it (data.format, or --format): " + known_formats());
   }

@@ -18,6 +18,7 @@ struct KnownPart {
 
 struct KnownTask {
   const char* task;
+  std::size_t classes;
   std::vector<KnownPart> parts;
 };
 
@@ -60,19 +61,23 @@ const std::vector<KnownTask>& known_tasks() {
     };
     return std::vector<KnownTask>{
         {"listops",
+         10,
          {{"train", 96'000, below(listops, "basic_train.tsv")},
           {"validation", 2'000, below(listops, "basic_val.tsv")},
           {"test", 2'000, below(listops, "basic_test.tsv")}}},
-        {"text", {{"train", 25'000, imdb_part("train")}, {"test", 25'000, imdb_part("test")}}},
+        {"text", 2, {{"train", 25'000, imdb_part("train")}, {"test", 25'000, imdb_part("test")}}},
         {"retrieval",
+         2,
          {{"train", 147'086, below(pairs, "new_aan_pairs.train.tsv")},
           {"validation", 18'090, below(pairs, "new_aan_pairs.eval.tsv")},
           {"test", 17'437, below(pairs, "new_aan_pairs.test.tsv")}}},
         {"image",
+         10,
          {{"train", 45'000, images("cifar10_gray_train.bin", "", "@0-90%")},
           {"validation", 5'000, images("cifar10_gray_train.bin", "", "@90-100%")},
           {"test", 10'000, images("cifar10_gray_test.bin", "/test_batch.bin", "")}}},
         {"pathfinder",
+         2,
          {{"train", 160'000, with_part(pathfinder, "@0-80%")},
           {"validation", 20'000, with_part(pathfinder, "@80-90%")},
           {"test", 20'000, with_part(pathfinder, "@90-100%")}}}};
@@ -99,7 +104,7 @@ std::vector<LraPart> find_lra(const std::filesystem::path& folder) {
   std::vector<LraPart> parts;
   for (const KnownTask& task : known_tasks()) {
     for (const KnownPart& known : task.parts) {
-      LraPart part{task.task, known.part, "", "", known.published, known.layouts, ""};
+      LraPart part{task.task, known.part, "", "", known.published, known.layouts, "", task.classes};
       if (const auto cache = folder / part.task / (part.part + ".cache"); is_file(cache))
         part.cache = cache.string();
       for (const std::string& layout : known.layouts) {
@@ -127,7 +132,7 @@ bool holds_lra(const std::filesystem::path& folder) {
       continue;
     const std::filesystem::path path = DataPath::parse(part.path).path;
     tasks.insert(part.task);
-    deeper = deeper || is_folder(path) || path.parent_path() != here;
+    deeper = deeper || is_folder(path) || path.parent_path() != here || is_grey_name(path.filename().string());
   }
   return deeper || tasks.size() > 1;
 }

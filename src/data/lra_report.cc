@@ -63,6 +63,13 @@ void remark_on_parts(const std::string& task, const std::vector<const LraFinding
                                     std::to_string(source.records) +
                                     ", or other labels; make it anew with dba data cache, or delete one of them");
   }
+  for (const LraFinding* part : parts) {
+    const FileDescription& taken = part->taken();
+    if (taken.classes.size() > part->where.classes)
+      description.remarks.push_back(file_name(taken) + " has " +
+                                    bytes::counted(taken.classes.size(), "class", "classes") + ", expected " +
+                                    std::to_string(part->where.classes) + "; fetch or generate it again");
+  }
   for (const std::string& remark : description.remarks)
     if (const std::string text = task + ": " + remark; std::ranges::find(report.remarks, text) == report.remarks.end())
       report.remarks.push_back(text);
@@ -112,7 +119,8 @@ bool LraReport::sound() const {
 namespace {
 
 void write_source(std::ostream& out, const std::string& path, const FileDescription& what) {
-  out << "    " << path << ", " << (what.format.empty() ? "not recognised" : what.format) << "\n";
+  out << "    " << path << ", " << (what.format.empty() ? "not recognised" : what.format)
+      << (what.reason.empty() ? "" : "; it " + what.reason) << "\n";
   if (!what.sha256.empty())
     out << "    sha256 " << what.sha256 << "\n";
   if (!what.digest.empty())
@@ -126,6 +134,7 @@ void write_source(std::ostream& out, const std::string& path, const FileDescript
 nlohmann::json json_of(const std::string& path, const FileDescription& what) {
   return {{"path", path},
           {"format", what.format},
+          {"reason", what.reason},
           {"records", what.records},
           {"unlabelled", what.unlabelled},
           {"classes", what.classes},

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,10 +43,14 @@ class PixelRecords : public Reader {
       const std::size_t left = end_ - begin_;
       begin_ = end_;
       if (left > 0) {
-        begin_record(record_ + 1);
+        begin_record(++record_);
         fail("the file ends after " + std::to_string(left) + " of the " + std::to_string(size) + " bytes of record " +
-             std::to_string(record_ + 1) +
+             std::to_string(record_) +
              "; it is cut short or of another kind: fetch it again, or name its format with data.format");
+      }
+      if (source_ && record_ == 0) {
+        record_ = 1;  // told once
+        fail("is empty; fetch or generate it again");
       }
       if (next_file_ == files_.size())
         return false;
@@ -59,7 +64,7 @@ class PixelRecords : public Reader {
     if (record[0] >= classes_) {
       fail("record " + std::to_string(record_) + " has the label " + std::to_string(record[0]) + ", expected 0 to " +
            std::to_string(classes_ - 1) + "; the file is damaged or its records are not " + std::to_string(size) +
-           " bytes long");
+           " bytes long: fetch or generate it again");
     }
     example.content = Content::integers;
     example.label = std::to_string(record[0]);
@@ -112,8 +117,23 @@ bool labels_at(std::string_view beginning, std::size_t record) {
   return true;
 }
 
+struct GreyTask {
+  std::string_view file;
+  std::size_t classes;
+};
+
+constexpr std::array<GreyTask, 3> kGreyTasks = {
+    {{"cifar10_gray_train.bin", kCifarClasses}, {"cifar10_gray_test.bin", kCifarClasses}, {"pathfinder32.bin", 2}}};
+
+std::size_t grey_classes(const std::filesystem::path& file) {
+  const auto found = std::ranges::find(kGreyTasks, file.filename().string(), &GreyTask::file);
+  constexpr std::size_t kBytes = 256;
+  return found == kGreyTasks.end() ? kBytes : found->classes;
+}
+
 constexpr std::array kBatches = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
                                  "data_batch_5.bin"};
+constexpr std::string_view kTestBatch = "test_batch.bin";
 
 }  // namespace
 
@@ -125,6 +145,14 @@ bool is_grey(std::string_view beginning) {
   return labels_at(beginning, kGreyRecord);
 }
 
+bool is_cifar10_name(std::string_view name) {
+  return name == kTestBatch || std::ranges::find(kBatches, name) != kBatches.end();
+}
+
+bool is_grey_name(std::string_view name) {
+  return std::ranges::find(kGreyTasks, name, &GreyTask::file) != kGreyTasks.end();
+}
+
 std::unique_ptr<Reader> open_cifar10(std::unique_ptr<ByteSource> source, const std::string& file,
                                      const ReaderOptions& options) {
   return std::make_unique<PixelRecords>(std::move(source), file, options.labels, 3, kCifarClasses);
@@ -132,7 +160,7 @@ std::unique_ptr<Reader> open_cifar10(std::unique_ptr<ByteSource> source, const s
 
 std::unique_ptr<Reader> open_grey(std::unique_ptr<ByteSource> source, const std::string& file,
                                   const ReaderOptions& options) {
-  return std::make_unique<PixelRecords>(std::move(source), file, options.labels, 1, 256);
+  return std::make_unique<PixelRecords>(std::move(source), file, options.labels, 1, grey_classes(file));
 }
 
 bool is_cifar10_folder(const std::filesystem::path& folder) {
@@ -140,7 +168,7 @@ bool is_cifar10_folder(const std::filesystem::path& folder) {
     if (is_file(folder / name))
       return true;
   }
-  return is_file(folder / "test_batch.bin");
+  return is_file(folder / kTestBatch);
 }
 
 std::unique_ptr<Reader> open_cifar10_folder(const std::filesystem::path& folder, const ReaderOptions& options) {

@@ -42,13 +42,18 @@ inline constexpr std::size_t kGreyRecord = 1 + 1024;
 std::unique_ptr<Reader> open_cifar10(std::unique_ptr<ByteSource> source, const std::string& file,
                                      const ReaderOptions& options);
 bool is_cifar10(std::string_view beginning);
+/// data_batch_1.bin to data_batch_5.bin, test_batch.bin.
+bool is_cifar10_name(std::string_view name);
 std::unique_ptr<Reader> open_cifar10_folder(const std::filesystem::path& folder, const ReaderOptions& options);
 bool is_cifar10_folder(const std::filesystem::path& folder);
 
-/// Grey images: a label byte, then 32 × 32 bytes, row by row.
+/// Grey images: a label byte, then 32 × 32 bytes, row by row. Files of a task of Long-Range Arena, known by their
+/// names, have its classes; others up to 256.
 std::unique_ptr<Reader> open_grey(std::unique_ptr<ByteSource> source, const std::string& file,
                                   const ReaderOptions& options);
 bool is_grey(std::string_view beginning);
+/// cifar10_gray_train.bin, cifar10_gray_test.bin, pathfinder32.bin.
+bool is_grey_name(std::string_view name);
 
 /// Pathfinder as Long-Range Arena released it: imgs/N/sample_K.png, and lines that name them in metadata/N.npy.
 std::unique_ptr<Reader> open_pathfinder_folder(const std::filesystem::path& folder, const ReaderOptions& options);

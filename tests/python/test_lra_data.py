@@ -97,3 +97,63 @@ def test_a_packed_file_and_shared_records_are_answered_with_a_sentence(pictures,
     result = dba("train", "--config", pictures, "--run", tmp_path / "run", "--set", f"data.test={source}@70-100%",
                  check=False)
     assert result.returncode != 0 and "share records" in result.stderr
+
+
+def grey(labels):
+    """Records of a label byte and 1,024 pixels."""
+    return b"".join(bytes([label]) + bytes(range(256)) * 4 for label in labels)
+
+
+def checked(path, status=1):
+    """What `dba data check` prints."""
+    result = dba("data", "check", path, check=False)
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name, label, last", [("cifar10_gray_train.bin", 77, 9), ("pathfinder32.bin", 2, 1)])
+@pytest.mark.parametrize("record", [1, 7])
+def test_a_label_beyond_the_task_is_refused_by_check_and_training(tmp_path, name, label, last, record):
+    file = tmp_path / name
+    labels = [0, 1] * 10
+    labels[record - 1] = label
+    file.write_bytes(grey(labels))
+    told = f"{file}:{record}: record {record} has the label {label}, expected 0 to {last}"
+    text = checked(tmp_path)
+    assert told in text and "fetch or generate it again" in text
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.format(file=file))
+    result = dba("train", "--config", config, "--run", tmp_path / "run", check=False)
+    assert result.returncode == 1 and told in result.stderr
+
+
+def test_a_cache_with_a_class_too_many_is_told(tmp_path):
+    (tmp_path / "mine.bin").write_bytes(grey([0, 1, 2] * 20))
+    (tmp_path / "config.yaml").write_text(CONFIG.format(file=tmp_path / "mine.bin"))
+    dba("data", "cache", tmp_path / "config.yaml", "--out", tmp_path / "lra" / "pathfinder")
+    assert "train.cache has 3 classes, expected 2" in checked(tmp_path / "lra")
+
+
+@pytest.mark.parametrize("name", ["cifar10_gray_train.bin", "cifar10_gray_test.bin"])
+def test_one_file_of_a_task_is_the_task_without_its_other_parts(tmp_path, name):
+    (tmp_path / name).write_bytes(grey(range(10)))
+    text = checked(tmp_path)
+    assert "image\n" in text and ": missing; looked for cifar10_gray_" in text
+
+
+def test_records_that_cannot_be_read_are_told_with_the_reason(tmp_path):
+    (tmp_path / "cifar10_gray_train.bin").write_bytes(b"")
+    (tmp_path / "cifar10_gray_test.bin").write_bytes(grey(range(10))[:-5])
+    (tmp_path / "listops").mkdir()
+    (tmp_path / "listops" / "train.cache").write_bytes(b"")
+    (tmp_path / "listops" / "test.cache").write_bytes(b"no cache")
+    text = checked(tmp_path)
+    assert "cifar10_gray_train.bin: is empty; fetch or generate it again" in text
+    assert "the file ends after 1020 of the 1025 bytes of record 10; it is cut short" in text
+    assert "train.cache, not recognised; it is empty; fetch or make it again" in text
+    assert "test.cache, not recognised; it is no cache of this program" in text
+    other = tmp_path / "other.bin"
+    for contents, reason in ((b"", "is empty"), (grey([12]), "has the label 12 in record 1, expected 0 to 9"),
+                             (b"\xff" * 99, "has 99 bytes, which is no whole number of records of 1,025 bytes")):
+        other.write_bytes(contents)
+        assert reason in checked(other)

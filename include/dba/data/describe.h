@@ -23,7 +23,7 @@ struct FileDescription {
   std::filesystem::path file;
   std::string part;    ///< "train", "validation", "test" by the file's name, or empty
   std::string format;  ///< empty: not recognised, and only `reason` below is filled
-  std::string reason;  ///< why it was not recognised, where that is known: it is packed
+  std::string reason;  ///< why it was not recognised, where that is known: it is packed, it is empty
   std::string content;
   std::uint64_t records = 0;
   std::uint64_t unlabelled = 0;

@@ -18,6 +18,7 @@ struct LraPart {
   std::uint64_t published;           ///< examples that the published part has
   std::vector<std::string> layouts;  ///< where it may lie below the folder; the first that is there is taken
   std::string cache;                 ///< of `dba data cache`, which runs take before all layouts; empty: not there
+  std::size_t classes = 0;           ///< of the task
 
   bool is_there() const {
     return !path.empty() || !cache.empty();
@@ -28,7 +29,8 @@ struct LraPart {
 /// `dba generate`. Three parts a task, but no validation part of Text, which has none.
 std::vector<LraPart> find_lra(const std::filesystem::path& folder);
 
-/// Whether a folder holds more than one of the tasks, or one in a folder of its own.
+/// Whether a folder holds more than one of the tasks, one in a folder of its own, or one whose file no other data have:
+/// grey records under the names of Image and Pathfinder.
 bool holds_lra(const std::filesystem::path& folder);
 
 /// What a part holds, read to the end, and the digest of its file or folder.
