@@ -21,6 +21,7 @@
 #include "dba/data/tokeniser.h"
 #include "folder_listing.h"
 #include "label_remarks.h"
+#include "unreadable.h"
 #include "unrecognised.h"
 
 namespace dba::data {
@@ -101,24 +102,21 @@ void describe_cache(const std::filesystem::path& path, FileDescription& result) 
   }
 }
 
-FileDescription describe_file(const std::filesystem::path& file, ReaderOptions options, std::size_t most_errors) {
-  FileDescription result;
-  result.file = file;
-  result.part = part_of(file);
+void describe_into(FileDescription& result, ReaderOptions options, std::size_t most_errors) {
+  const std::filesystem::path& file = result.file;
   const std::filesystem::path path = DataPath::parse(file).path;
   if (is_cache(path)) {
     describe_cache(path, result);
-    return result;
+    return;
   }
   if (options.format.empty()) {
     const Format* const format = recognise(path);
     if (!format) {
       result.reason = unrecognised_reason(path);
-      return result;
+      return;
     }
     options.format = format->name;
   }
-  result.sha256 = digest_of(path);
   result.format = options.format;
   if (options.labels == LabelUse::required)
     options.labels = LabelUse::optional;
@@ -128,9 +126,9 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
   LengthCounter integers("integers");
   LengthCounter steps("steps");
   ConstantChannels constant;
-  const auto note = [&](const bytes::FormatError& error) {
+  const auto note = [&](const std::string& error) {
     if (result.error_count++ < most_errors)
-      result.errors.emplace_back(error.what());
+      result.errors.push_back(error);
   };
   try {
     const auto reader = make_reader(file, options);
@@ -144,7 +142,7 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
         if (!more)
           break;
       } catch (const bytes::FormatError& error) {
-        note(error);
+        note(error.what());
         continue;
       }
       result.content = name_of(example.content);
@@ -171,11 +169,41 @@ FileDescription describe_file(const std::filesystem::path& file, ReaderOptions o
     result.repairs = reader->repairs();
     result.constant_channels = constant.numbers();
   } catch (const bytes::FormatError& error) {
-    note(error);
+    note(error.what());
+  } catch (const bytes::FileError& error) {
+    note(with_remedy(error));
   }
   for (const LengthCounter* const counter : {&text, &words, &integers, &steps})
     counter->summarise(result.lengths);
+  try {
+    result.sha256 = digest_of(path);
+  } catch (const bytes::FileError& error) {
+    if (result.error_count == 0)
+      note(with_remedy(error));
+  }
+}
+
+FileDescription describe_file(const std::filesystem::path& file, const ReaderOptions& options,
+                              std::size_t most_errors) {
+  FileDescription result;
+  result.file = file;
+  result.part = part_of(file);
+  try {
+    describe_into(result, options, most_errors);
+  } catch (const bytes::FileError& error) {
+    ++result.error_count;
+    result.errors.push_back(with_remedy(error));
+  }
   return result;
+}
+
+// Whether there is more to say of a file than its name; one that cannot be opened is to be told as such.
+bool is_known(const std::filesystem::path& file) {
+  try {
+    return recognise(file) || is_cache(file);
+  } catch (const bytes::FileError&) {
+    return true;
+  }
 }
 
 std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
@@ -200,9 +228,13 @@ std::string first_set_below(const std::filesystem::path& folder) {
     const std::filesystem::path inner = folder / name;
     if (!is_folder(inner))
       continue;
-    const auto files = files_in(inner);
-    if (recognise(inner) || std::ranges::any_of(files, [](const auto& file) { return recognise(file) != nullptr; }))
-      return inner.string();
+    try {
+      const auto files = files_in(inner);
+      if (recognise(inner) || std::ranges::any_of(files, [](const auto& file) { return recognise(file) != nullptr; }))
+        return inner.string();
+    } catch (const bytes::FileError&) {
+      continue;  // not a folder to point to
+    }
   }
   return "";
 }
@@ -231,16 +263,19 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
   description.path = path;
   if (!S_ISDIR(status.st_mode) || recognise(whole)) {
     description.files.push_back(describe_file(path, options, most_errors));
-    if (const FileDescription& file = description.files.back(); file.format.empty() && file.reason.empty())
+    if (const FileDescription& file = description.files.back();
+        file.format.empty() && file.reason.empty() && file.error_count == 0)
       description.remarks.push_back("its name does not tell the format; name it with --format");
   } else {
     for (const auto& file : files_in(path)) {
       // A named format is for the files of its extensions: a folder may hold a page of notes as well.
-      const bool known = recognise(file) || is_cache(file);
-      FileDescription unknown;
+      if (is_known(file)) {
+        description.files.push_back(describe_file(file, options, most_errors));
+        continue;
+      }
+      FileDescription& unknown = description.files.emplace_back();
       unknown.file = file;
       unknown.reason = unrecognised_reason(file);
-      description.files.push_back(known ? describe_file(file, options, most_errors) : unknown);
     }
     const auto has = [&](std::string_view part) {
       return std::ranges::any_of(

@@ -12,6 +12,11 @@ namespace {
 
 void write_file(std::ostream& out, const FileDescription& file) {
   out << file.file.string() << "\n";
+  if (file.format.empty() && file.error_count > 0) {
+    for (const std::string& error : file.errors)
+      out << "  " << error << "\n";
+    return;
+  }
   if (file.format.empty()) {
     out << "  not recognised" << (file.reason.empty() ? "" : "; it " + file.reason) << "\n";
     return;

@@ -9,6 +9,7 @@
 #include "dba/bytes/errors.h"
 #include "folder_listing.h"
 #include "readers.h"
+#include "unreadable.h"
 
 namespace dba::data {
 namespace {
@@ -65,6 +66,17 @@ class ImdbReader : public Reader {
     const Review& review = reviews_[next_++];
     const std::filesystem::path path = folder_ / review.label / review.name;
     enter(path.string());
+    try {
+      read_review(path, example);
+    } catch (const bytes::FileError& error) {
+      throw bytes::FormatError(with_remedy(error));  // of one review: the others can be read
+    }
+    example.label = review.label;
+    return true;
+  }
+
+ private:
+  void read_review(const std::filesystem::path& path, Example& example) const {
     const auto source = open_source(path);
     constexpr std::size_t kStep = std::size_t{16} << 10;
     std::size_t size = 0;
@@ -77,11 +89,8 @@ class ImdbReader : public Reader {
         fail("a review of more than " + std::to_string(longest_) + " bytes; raise longest_record");
     } while (count > 0);
     example.text.resize(size);
-    example.label = review.label;
-    return true;
   }
 
- private:
   std::filesystem::path folder_;
   std::size_t longest_;
   std::vector<Review> reviews_;

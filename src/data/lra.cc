@@ -1,11 +1,15 @@
 #include "dba/data/lra.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "dba/data/data_path.h"
 #include "folder_listing.h"
 #include "readers.h"
+#include "unreadable.h"
 
 namespace dba::data {
 namespace {
@@ -85,17 +89,29 @@ const std::vector<KnownTask>& known_tasks() {
   return tasks;
 }
 
+constexpr std::array kSigns = {"pos", "neg", "imgs", "metadata"};
+
 // Whether a path is there, and of the kind that its place is for: a file with an ending, or the folder of a data set.
 bool is_there(const std::filesystem::path& path) {
   if (is_file(path))
     return path.has_extension();
   if (!is_folder(path))
     return false;
-  for (const char* const sign : {"pos", "neg", "imgs", "metadata"}) {
+  for (const char* const sign : kSigns) {
     if (is_folder(path / sign))
       return true;
   }
   return is_cifar10_folder(path);
+}
+
+// Why it cannot be told whether a path is there; empty: it is not.
+std::string hidden(const std::filesystem::path& folder, const std::string& below) {
+  std::string reason = unreadable_reason(folder, below);
+  for (const char* const sign : kSigns) {
+    if (reason.empty() && is_folder(folder / below))
+      reason = unreadable_reason(folder / below, sign);
+  }
+  return reason;
 }
 
 }  // namespace
@@ -111,8 +127,12 @@ std::vector<LraPart> find_lra(const std::filesystem::path& folder) {
         const std::string file = layout.substr(0, layout.find('@'));
         if (part.path.empty() && is_there(folder / file))
           part.path = (folder / layout).string();
+        else if (part.path.empty() && part.unreadable.empty())
+          part.unreadable = hidden(folder, file);
         part.looked_for += (part.looked_for.empty() ? "" : ", ") + file;
       }
+      if (part.is_there())
+        part.unreadable.clear();
       parts.push_back(std::move(part));
     }
   }
@@ -120,6 +140,8 @@ std::vector<LraPart> find_lra(const std::filesystem::path& folder) {
 }
 
 bool holds_lra(const std::filesystem::path& folder) {
+  if (::access(folder.c_str(), X_OK) != 0)
+    return false;
   std::set<std::string> tasks;
   bool deeper = false;
   const std::filesystem::path here = (folder / "file").parent_path();  // without a slash at its end
@@ -128,6 +150,7 @@ bool holds_lra(const std::filesystem::path& folder) {
       tasks.insert(part.task);
       deeper = true;
     }
+    deeper = deeper || !part.unreadable.empty();
     if (part.path.empty())
       continue;
     const std::filesystem::path path = DataPath::parse(part.path).path;

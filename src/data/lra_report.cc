@@ -10,19 +10,29 @@
 #include "folder_listing.h"
 #include "label_remarks.h"
 #include "packed_file.h"
+#include "unreadable.h"
 
 namespace dba::data {
 namespace {
 
 std::vector<std::string> packed_in(const std::filesystem::path& folder) {
   std::vector<std::string> faults;
-  for (const std::string& name : names_in(folder)) {
-    if (!is_file(folder / name))
-      continue;
-    if (const std::string fault = packed_fault(folder / name); !fault.empty())
-      faults.push_back(name + ": " + fault);
+  try {
+    for (const std::string& name : names_in(folder)) {
+      if (!is_file(folder / name))
+        continue;
+      if (const std::string fault = packed_fault(folder / name); !fault.empty())
+        faults.push_back(name + ": " + fault);
+    }
+  } catch (const bytes::FileError& error) {
+    faults.push_back(with_remedy(error));
   }
   return faults;
+}
+
+// Whether there is something to say of a part beyond that it is missing.
+bool is_met(const LraFinding& finding) {
+  return finding.where.is_there() || !finding.where.unreadable.empty();
 }
 
 // Fewer examples than that may lack a class by chance.
@@ -111,7 +121,7 @@ bool LraReport::sound() const {
            if (finding.where.is_there())
              return is_sound(finding.where.path, finding.what) && is_sound(finding.where.cache, finding.cached);
            return std::ranges::none_of(findings, [&](const LraFinding& other) {
-             return other.where.task == finding.where.task && other.where.is_there();
+             return other.where.task == finding.where.task && is_met(other);
            });
          });
 }
@@ -119,7 +129,8 @@ bool LraReport::sound() const {
 namespace {
 
 void write_source(std::ostream& out, const std::string& path, const FileDescription& what) {
-  out << "    " << path << ", " << (what.format.empty() ? "not recognised" : what.format)
+  out << "    " << path << ", "
+      << (what.format.empty() ? (what.error_count > 0 ? "not read" : "not recognised") : what.format)
       << (what.reason.empty() ? "" : "; it " + what.reason) << "\n";
   if (!what.sha256.empty())
     out << "    sha256 " << what.sha256 << "\n";
@@ -153,12 +164,16 @@ std::string LraReport::to_text() const {
     const bool first = task != finding.where.task;
     task = finding.where.task;
     const bool any = std::ranges::any_of(
-        findings, [&](const LraFinding& other) { return other.where.task == task && other.where.is_there(); });
+        findings, [&](const LraFinding& other) { return other.where.task == task && is_met(other); });
     if (first)
       out << task << (any ? "\n" : ": missing; looked for " + finding.where.looked_for + "\n");
     if (!any)
       continue;
     out << "  " << finding.where.part << ": ";
+    if (!finding.where.unreadable.empty()) {
+      out << finding.where.unreadable << "\n";
+      continue;
+    }
     if (!finding.where.is_there()) {
       out << "missing; looked for " << finding.where.looked_for << "\n";
       continue;
@@ -188,7 +203,9 @@ std::string LraReport::to_json() const {
   nlohmann::json tasks = nlohmann::json::object();
   for (const LraFinding& finding : findings) {
     nlohmann::json part = {{"published", finding.where.published}};
-    if (!finding.where.is_there())
+    if (!finding.where.unreadable.empty())
+      part["unreadable"] = finding.where.unreadable;
+    else if (!finding.where.is_there())
       part["missing"] = finding.where.looked_for;
     if (!finding.where.path.empty())
       part.update(json_of(finding.where.path, finding.what));

@@ -9,6 +9,7 @@
 #include "line_reader.h"
 #include "png.h"
 #include "readers.h"
+#include "unreadable.h"
 
 namespace dba::data {
 namespace {
@@ -91,7 +92,11 @@ class PathfinderReader : public Reader {
     const std::filesystem::path path = folder_ / sample.image;
     if (!is_file(path))
       fail("names " + path.string() + ", which is missing; unpack the archive again");
-    read_file(path);
+    try {
+      read_file(path);
+    } catch (const bytes::FileError& error) {
+      fail(with_remedy(error));  // of one picture: the others can be read
+    }
     const Picture picture = read_png(file_, place() + ": " + path.string());
     if (picture.channels != 1)
       fail(path.string() + " has " + std::to_string(picture.channels) + " channels, expected grey; convert it");

@@ -157,3 +157,45 @@ def test_records_that_cannot_be_read_are_told_with_the_reason(tmp_path):
                              (b"\xff" * 99, "has 99 bytes, which is no whole number of records of 1,025 bytes")):
         other.write_bytes(contents)
         assert reason in checked(other)
+
+
+def reviews(folder):
+    """aclImdb with four reviews a class in either part."""
+    for part in ("train", "test"):
+        for label, rating in (("pos", 9), ("neg", 2)):
+            (folder / "aclImdb" / part / label).mkdir(parents=True)
+            for number in range(4):
+                (folder / "aclImdb" / part / label / f"{number}_{rating}.txt").write_text(f"{label} {number}")
+
+
+def test_what_cannot_be_read_is_an_error_of_its_part_alone(tmp_path):
+    reviews(tmp_path)
+    (tmp_path / "pathfinder32.bin").write_bytes(grey([0, 1] * 20))
+    negative = tmp_path / "aclImdb" / "train" / "neg"
+    (negative / "8_2.txt").mkdir()
+    (negative / "9_2.txt").symlink_to(tmp_path / "nowhere")
+    text = checked(tmp_path)
+    assert f"cannot read {negative}/8_2.txt: Is a directory; a folder stands where a file belongs" in text
+    assert f"cannot open {negative}/9_2.txt: No such file or directory; it is gone, or a link that leads nowhere" in text
+    assert "train: 8 examples" in text and "train: 32 examples" in text, "the rest is read"
+
+
+def test_a_link_that_leads_nowhere_is_not_a_missing_task(tmp_path):
+    (tmp_path / "aan").symlink_to(tmp_path / "nowhere")
+    text = checked(tmp_path)
+    assert f"  train: cannot open {tmp_path}/aan: No such file or directory; it is gone, or a link" in text
+    assert "listops: missing" in text
+    tasks = json.loads(dba("data", "check", tmp_path, "--json", check=False).stdout)
+    assert not tasks["sound"] and "link" in tasks["tasks"]["retrieval"]["test"]["unreadable"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+@pytest.mark.parametrize("closed", ["aclImdb", "aclImdb/train", "aclImdb/train/pos"])
+def test_a_folder_without_permission_is_not_a_missing_one(tmp_path, closed):
+    reviews(tmp_path)
+    (tmp_path / closed).chmod(0)
+    try:
+        text = checked(tmp_path)
+    finally:
+        (tmp_path / closed).chmod(0o700)
+    assert "Permission denied; make it and the folders it lies in readable" in text

@@ -19,6 +19,7 @@ struct LraPart {
   std::vector<std::string> layouts;  ///< where it may lie below the folder; the first that is there is taken
   std::string cache;                 ///< of `dba data cache`, which runs take before all layouts; empty: not there
   std::size_t classes = 0;           ///< of the task
+  std::string unreadable = {};       ///< why it cannot be told whether it is there; empty: it can
 
   bool is_there() const {
     return !path.empty() || !cache.empty();
