@@ -28,6 +28,19 @@ class AanReader : public Reader {
   AanReader(std::unique_ptr<ByteSource> source, const std::string& file, const ReaderOptions& options)
       : Reader(file, options.labels), lines_(std::move(source), file, options.longest_record) {}
 
+  std::string doubt() const override {
+    if (rows_with_zeros_ == 0)
+      return "";
+    return "bytes of 0 in " + bytes::counted(rows_with_zeros_, "row") + ", the first in line " +
+           std::to_string(first_with_zeros_) + "; only a part of it may have arrived: fetch it again";
+  }
+  std::string doubt_of_end() const override {
+    if (lines_.number() == 0 || lines_.ended_in_feed())
+      return "";
+    return "no line end behind its last row, line " + std::to_string(lines_.number()) +
+           "; it may be cut short: fetch it again, or end the row with a line feed if it is whole";
+  }
+
  protected:
   bool read(Example& example) override {
     std::string_view line;
@@ -37,6 +50,8 @@ class AanReader : public Reader {
       line = without_return(line);
     } while (line.empty());
     begin_record(lines_.number());
+    if (line.find('\0') != line.npos && rows_with_zeros_++ == 0)
+      first_with_zeros_ = lines_.number();
     std::array<std::string_view, kColumns> fields;
     std::size_t count = 0;
     for (bool more = true; more; ++count) {
@@ -65,6 +80,8 @@ class AanReader : public Reader {
 
  private:
   LineReader lines_;
+  std::size_t rows_with_zeros_ = 0;
+  std::size_t first_with_zeros_ = 0;
 };
 
 }  // namespace

@@ -148,8 +148,6 @@ std::unique_ptr<Reader> open_csv_long(std::unique_ptr<ByteSource> source, const 
 }
 
 bool is_csv_long(std::string_view beginning) {
-  if (beginning.starts_with("\xef\xbb\xbf"))
-    beginning.remove_prefix(3);
   std::string_view header = beginning.substr(0, beginning.find('\n'));
   bool has_case = false;
   bool has_time = false;

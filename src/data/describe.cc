@@ -133,7 +133,6 @@ void describe_into(FileDescription& result, ReaderOptions options, std::size_t m
   try {
     const auto reader = make_reader(file, options);
     result.listed_classes = reader->listed_classes();
-    result.doubt = reader->doubt();
     Example example;
     bool more = true;
     while (more) {
@@ -165,6 +164,8 @@ void describe_into(FileDescription& result, ReaderOptions options, std::size_t m
         words.add(count_words(example.text) + count_words(example.second));
       }
     }
+    result.doubt = reader->doubt();
+    result.doubt_of_end = reader->doubt_of_end();
     result.records = reader->count();
     result.repairs = reader->repairs();
     result.constant_channels = constant.numbers();
@@ -217,8 +218,10 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder)
 
 void remark_on_doubts(Description& description) {
   for (const FileDescription& file : description.files) {
-    if (!file.doubt.empty())
-      description.remarks.push_back(file.file.filename().string() + " has " + file.doubt);
+    for (const std::string& doubt : {file.doubt, file.doubt_of_end}) {
+      if (!doubt.empty())
+        description.remarks.push_back(file.file.filename().string() + " has " + doubt);
+    }
   }
 }
 

@@ -31,6 +31,12 @@ std::string beginning_of(const std::filesystem::path& path) {
   return {buffer.data(), open_source(path)->read(buffer)};
 }
 
+// Without the byte order mark that a text may begin with.
+std::string without_mark(std::string text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 std::string known_formats() {
   std::string names;
   for (const Format& format : formats())
@@ -144,7 +150,7 @@ const Format* recognise(const std::filesystem::path& path) {
   for (const Format& format : formats()) {
     if (std::ranges::find(format.extensions, extension) == format.extensions.end())
       continue;
-    if (format.claims && !format.claims(beginning_of(path)))
+    if (format.claims && !format.claims(format.record > 0 ? beginning_of(path) : without_mark(beginning_of(path))))
       continue;
     if (format.record == 0 || size_of(path) % format.record == 0)
       return &format;

@@ -7,6 +7,7 @@
 #include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
 #include "dba/data/lra.h"
+#include "dba/data/pathfinder.h"
 #include "folder_listing.h"
 #include "label_remarks.h"
 #include "packed_file.h"
@@ -53,8 +54,14 @@ void remark_on_parts(const std::string& task, const std::vector<const LraFinding
     if (file.unlabelled > 0 && file.classes.empty() && file.part != "train")
       description.remarks.push_back(file_name(file) +
                                     " has no labels; no accuracy can be measured on it: fetch it again");
-    if (!file.doubt.empty())
-      description.remarks.push_back(DataPath::parse(file.file).path.filename().string() + " has " + file.doubt);
+    const auto doubt = [&](const std::string& what) {
+      if (!what.empty())
+        description.remarks.push_back(DataPath::parse(file.file).path.filename().string() + " has " + what);
+    };
+    doubt(file.doubt);
+    const auto same = std::ranges::find(parts, file.part, [](const LraFinding* part) { return part->where.part; });
+    if (file.records != (*same)->where.published)
+      doubt(file.doubt_of_end);
     if (training == description.files.end() || file.records < kEnoughOfEachClass * training->classes.size())
       continue;
     for (const auto& [label, count] : training->classes) {
@@ -85,29 +92,60 @@ void remark_on_parts(const std::string& task, const std::vector<const LraFinding
       report.remarks.push_back(text);
 }
 
+// With commas between the thousands.
+std::string with_commas(std::uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0)
+      text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+// Other numbers of examples than the published ones; empty: there are none.
+std::string other_counts(const std::string& task, const std::vector<const LraFinding*>& parts) {
+  std::string counts;
+  for (const LraFinding* part : parts) {
+    const std::uint64_t found = part->taken().records;
+    if (found > 0 && found != part->where.published)
+      counts += (counts.empty() ? "" : ", ") + part->where.part + " " + with_commas(part->where.published) +
+                " expected, " + with_commas(found) + " found";
+  }
+  return counts.empty() ? ""
+                        : task + ": other counts than published: " + counts +
+                              "; fetch it again, unless it is meant to be another set";
+}
+
 }  // namespace
 
 LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors) {
   LraReport report;
-  const auto describe = [&](const std::string& path, const std::string& part) {
+  const auto describe = [&](const std::string& path, const LraPart& part) {
+    ReaderOptions options;
+    options.side = part.task == "pathfinder" ? kPathfinderSide : 0;
     FileDescription what;
     if (!path.empty())
-      what = describe_source(path, {}, most_errors);
-    what.part = part;
+      what = describe_source(path, options, most_errors);
+    what.part = part.part;
     return what;
   };
   for (LraPart& part : find_lra(folder)) {
     LraFinding finding{std::move(part), {}, {}};
-    finding.what = describe(finding.where.path, finding.where.part);
-    finding.cached = describe(finding.where.cache, finding.where.part);
+    finding.what = describe(finding.where.path, finding.where);
+    finding.cached = describe(finding.where.cache, finding.where);
     report.findings.push_back(std::move(finding));
   }
   std::map<std::string, std::vector<const LraFinding*>> tasks;
   for (const LraFinding& finding : report.findings)
     if (finding.where.is_there())
       tasks[finding.where.task].push_back(&finding);
-  for (const auto& [task, parts] : tasks)
+  for (const auto& [task, parts] : tasks) {
     remark_on_parts(task, parts, report);
+    if (const std::string counts = other_counts(task, parts); !counts.empty())
+      report.notes.push_back(counts);
+  }
   if (std::ranges::any_of(report.findings, [](const LraFinding& finding) { return !finding.where.is_there(); }))
     report.packed = packed_in(folder);
   return report;
@@ -194,6 +232,8 @@ std::string LraReport::to_text() const {
   }
   for (const std::string& remark : remarks)
     out << "note: " << remark << "\n";
+  for (const std::string& note : notes)
+    out << "note: " << note << "\n";
   for (const std::string& fault : packed)
     out << fault << "\n";
   return out.str();
@@ -213,7 +253,8 @@ std::string LraReport::to_json() const {
       part["cache"] = json_of(finding.where.cache, finding.cached);
     tasks[finding.where.task][finding.where.part] = part;
   }
-  const nlohmann::json object = {{"sound", sound()}, {"tasks", tasks}, {"remarks", remarks}, {"packed", packed}};
+  const nlohmann::json object = {
+      {"sound", sound()}, {"tasks", tasks}, {"remarks", remarks}, {"notes", notes}, {"packed", packed}};
   return object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

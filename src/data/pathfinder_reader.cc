@@ -48,7 +48,9 @@ std::vector<std::filesystem::path> metadata_files(const std::filesystem::path& f
 class PathfinderReader : public Reader {
  public:
   PathfinderReader(const std::filesystem::path& folder, const ReaderOptions& options)
-      : Reader(folder.string(), options.labels), folder_(folder) {
+      : Reader(folder.string(), options.labels), folder_(folder), side_(options.side) {
+    if (side_ == 0 && std::ranges::find(folder, "pathfinder32") != folder.end())
+      side_ = kPathfinderSide;
     for (const char* const name : {"metadata", "imgs"}) {
       if (!is_folder(folder / name)) {
         throw bytes::FormatError(folder.string() + ": the folder " + name +
@@ -103,6 +105,12 @@ class PathfinderReader : public Reader {
     if (picture.width < kPathfinderSide || picture.height < kPathfinderSide) {
       fail(path.string() + " is " + std::to_string(picture.width) + " × " + std::to_string(picture.height) +
            " pixels, expected 32 × 32 at least; fetch the archive again, or make the set with dba generate pathfinder");
+    }
+    if (side_ > 0 && (picture.width != side_ || picture.height != side_)) {
+      const std::string side = std::to_string(side_);
+      fail(path.string() + " is " + std::to_string(picture.width) + " × " + std::to_string(picture.height) +
+           " pixels, expected " + side + " × " + side +
+           "; fetch the archive of pathfinder32 again, or make the set with dba generate pathfinder");
     }
     if (width_ == 0) {
       width_ = picture.width;
@@ -166,6 +174,7 @@ class PathfinderReader : public Reader {
   std::vector<Sample> samples_;
   std::size_t next_ = 0;
   std::vector<std::uint8_t> file_;
+  std::size_t side_;  // 0: any of 32 at least
   std::size_t width_ = 0;
   std::size_t height_ = 0;
 };

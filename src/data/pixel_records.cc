@@ -14,6 +14,7 @@ namespace dba::data {
 namespace {
 
 constexpr std::size_t kPixels = 32 * 32;
+constexpr std::uint64_t kBatchRecords = 10'000;
 constexpr std::size_t kBuffer = std::size_t{256} << 10;
 
 // As Long-Range Arena makes CIFAR-10 grey: values divided down to 0 … 1, weighted, and 255.5 times the sum cut to an
@@ -34,6 +35,19 @@ class PixelRecords : public Reader {
                std::size_t classes)
       : PixelRecords(nullptr, folder, labels, planes, classes) {
     files_ = std::move(files);
+  }
+
+  // The batches of CIFAR-10 are known to the record.
+  std::string doubt() const override {
+    std::string batches;
+    for (const std::filesystem::path& file : files_) {
+      const std::uint64_t records = size_of(file) / (1 + planes_ * kPixels);
+      if (records != kBatchRecords)
+        batches += (batches.empty() ? "" : ", ") + std::to_string(records) + " in " + file.filename().string();
+    }
+    return batches.empty()
+               ? ""
+               : "other than 10,000 records in its batches: " + batches + "; unpack cifar-10-binary.tar.gz again";
   }
 
  protected:

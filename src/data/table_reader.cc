@@ -65,6 +65,10 @@ class TableReader : public Reader {
     return true;
   }
 
+  bool ended_in_feed() const {
+    return rows_.ended_in_feed();
+  }
+
  private:
   std::optional<std::size_t> column(const std::string& name) const {
     return rows_.column(header_, name);
@@ -119,6 +123,8 @@ class ListOpsReader : public TableReader {
         "Source and Target: data.format=tsv, or --format of dba data check)";
     if (const std::string fault = listops_fault(example.text); !fault.empty())
       fail("is no expression of digits, [MIN, [MAX, [MED, [SM and ]: " + fault + kRemedy);
+    if (example.label && example.label->empty() && !ended_in_feed())
+      fail("has no label and no line end: the file is cut short; fetch it again, or make it with dba generate listops");
     const std::string label = example.label.value_or("");
     if (!label.empty() && (label.size() > 1 || label[0] < '0' || label[0] > '9'))
       fail("the label is " + bytes::in_quotes(label) + ", expected 0 to 9" + kRemedy);

@@ -89,6 +89,8 @@ bool TableRows::next(std::vector<std::string>& fields) {
 
 std::string TableRows::count_fault(std::size_t fields, std::size_t header) const {
   std::string fault = "has " + bytes::counted(fields, "field") + ", the header " + std::to_string(header);
+  if (fields < header && !lines_.ended_in_feed())
+    return fault + ", and no line end: the file is cut short; fetch or make it again";
   if (delimiter_ == '\t')
     return fault + "; a tab or a line end inside a field must become a space";
   return fault + (quotes_ ? "; a field that holds a comma or a line end stands in double quotes"

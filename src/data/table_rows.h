@@ -30,6 +30,11 @@ class TableRows {
   /// Why the last row, of so many fields, does not fit a header of so many.
   std::string count_fault(std::size_t fields, std::size_t header) const;
 
+  /// Whether the last row had its line feed; only the end of the file may lack it.
+  bool ended_in_feed() const {
+    return lines_.ended_in_feed();
+  }
+
   /// Where the last row begins, from 1.
   std::size_t line() const {
     return line_;

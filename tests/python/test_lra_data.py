@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import pathlib
+import struct
 import subprocess
+import zlib
 
 import pytest
 
@@ -199,3 +201,95 @@ def test_a_folder_without_permission_is_not_a_missing_one(tmp_path, closed):
     finally:
         (tmp_path / closed).chmod(0o700)
     assert "Permission denied; make it and the folders it lies in readable" in text
+
+
+LISTOPS = "Source\tTarget\n" + "[MAX 1 2 ]\t2\n[MIN 1 2 ]\t1\n" * 3
+PAIRS = "1.0\ta\tb\tone\ttwo\n0.0\ta\tb\tthree\tfour\n" * 3
+
+
+def listops(folder, text=LISTOPS):
+    folder.mkdir(exist_ok=True)
+    for part in ("train", "val", "test"):
+        (folder / f"basic_{part}.tsv").write_text(text if part == "train" else LISTOPS)
+
+
+def pairs(folder, text=PAIRS):
+    folder.mkdir(exist_ok=True)
+    for part in ("train", "eval", "test"):
+        (folder / f"new_aan_pairs.{part}.tsv").write_text(text if part == "train" else PAIRS)
+
+
+@pytest.mark.parametrize("row", ["[MAX 3 4", "[MAX 3 4 ]\t"])
+def test_listops_that_ends_within_a_row_is_cut_short(tmp_path, row):
+    listops(tmp_path / "listops", LISTOPS + row)
+    text = checked(tmp_path)
+    assert "basic_train.tsv:8: has " in text and "no line end: the file is cut short; fetch" in text
+    assert "must become a space" not in text
+
+
+def test_pairs_that_may_be_cut_short_are_told(tmp_path):
+    pairs(tmp_path / "aan", PAIRS[:-3])
+    assert "new_aan_pairs.train.tsv has no line end behind its last row, line 6; it may be cut short" in checked(tmp_path)
+    pairs(tmp_path / "aan", PAIRS + "1.0\ta\tb\tone\t" + "\0" * 40 + "\n")
+    assert "new_aan_pairs.train.tsv has bytes of 0 in 1 row, the first in line 7" in checked(tmp_path)
+    pairs(tmp_path / "aan")
+    checked(tmp_path, status=0)
+
+
+def test_batches_of_cifar_have_ten_thousand_records(tmp_path):
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    batch = (bytes([3]) + bytes(3072) + bytes([4]) + bytes(3072)) * 5000
+    for name in (*[f"data_batch_{number}" for number in range(1, 6)], "test_batch"):
+        (folder / f"{name}.bin").write_bytes(batch)
+    assert "as published" in checked(tmp_path, status=0)
+    (folder / "data_batch_2.bin").write_bytes(batch[:2 * 3073])
+    text = checked(tmp_path)
+    assert "other than 10,000 records in its batches: 2 in data_batch_2.bin; unpack cifar-10-binary.tar.gz again" in text
+    (folder / "data_batch_5.bin").write_bytes(b"")
+    assert "data_batch_5.bin: is empty; fetch" in checked(tmp_path)
+
+
+def test_other_counts_than_published_are_noted(tmp_path):
+    listops(tmp_path / "listops")
+    text = checked(tmp_path, status=0)
+    assert "note: listops: other counts than published: train 96,000 expected, 6 found, validation 2,000 expected" in text
+    notes = json.loads(dba("data", "check", tmp_path, "--json").stdout)
+    assert notes["sound"] and len(notes["notes"]) == 1 and not notes["remarks"]
+
+
+def png(width, height):
+    """A black picture."""
+    def chunk(name, contents):
+        return struct.pack(">I", len(contents)) + name + contents + struct.pack(">I", zlib.crc32(name + contents))
+    rows = bytes(height * (width + 1))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+@pytest.mark.parametrize("layout", ["pathfinder32/curv_contour_length_14", "curv_contour_length_14"])
+@pytest.mark.parametrize("size, sound", [((32, 32), True), ((64, 64), False), ((33, 32), False)])
+def test_pictures_of_another_size_are_refused(tmp_path, layout, size, sound):
+    folder = tmp_path / layout
+    (folder / "imgs" / "0").mkdir(parents=True)
+    (folder / "metadata").mkdir()
+    lines = [f"imgs/0 sample_{number}.png {number} {number % 2} 1.0\n" for number in range(20)]
+    (folder / "metadata" / "0.npy").write_text("".join(lines))
+    for number in range(20):
+        (folder / "imgs" / "0" / f"sample_{number}.png").write_bytes(png(*size))
+    text = checked(tmp_path, status=0 if sound else 1)
+    if not sound:
+        assert (f"0.npy:1: {folder}/imgs/0/sample_0.png is {size[0]} × {size[1]} pixels, expected 32 × 32; fetch the "
+                "archive of pathfinder32 again") in text
+    if not sound and "pathfinder32" in layout:
+        (tmp_path / "config.yaml").write_text(CONFIG.format(file=folder))
+        result = dba("train", "--config", tmp_path / "config.yaml", "--run", tmp_path / "run", check=False)
+        assert result.returncode == 1 and "expected 32 × 32" in result.stderr
+
+
+def test_a_byte_order_mark_does_not_change_the_format(tmp_path):
+    listops(tmp_path / "listops", "\ufeff" + LISTOPS)
+    pairs(tmp_path / "aan", "\ufeff" + PAIRS)
+    text = checked(tmp_path, status=0)
+    assert "basic_train.tsv, listops\n" in text and "new_aan_pairs.train.tsv, aan\n" in text
+    assert text.count("train: 6 examples") == 2

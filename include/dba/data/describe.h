@@ -37,8 +37,9 @@ struct FileDescription {
   Repairs repairs;
   /// Of a file, what `sha256sum` prints; of a folder, the digest of such lines for all files in it, sorted by path.
   std::string sha256;
-  std::string digest;  ///< of a cache, CachedSet::digest: what the reports of runs on it hold
-  std::string doubt;   ///< Reader::doubt
+  std::string digest;        ///< of a cache, CachedSet::digest: what the reports of runs on it hold
+  std::string doubt;         ///< Reader::doubt
+  std::string doubt_of_end;  ///< Reader::doubt_of_end
   std::uint64_t error_count = 0;
   std::vector<std::string> errors;  ///< the first of them
 };

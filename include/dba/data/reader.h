@@ -33,6 +33,9 @@ struct ReaderOptions {
   bool quotes = true;
   /// A record of more bytes is an error.
   std::size_t longest_record = std::size_t{256} << 20;
+  /// Pixels each way that the pictures of a Pathfinder folder must have; 0: 32 where a folder of its path is called
+  /// pathfinder32, at least 32 elsewhere.
+  std::size_t side = 0;
 };
 
 /// What was put right on the way.
@@ -76,8 +79,12 @@ class Reader {
     return {};
   }
   /// What the source has that makes it look unfinished, though every record of it can be read: "5 pictures, …"; empty:
-  /// nothing.
+  /// nothing. To be asked when everything has been read.
   virtual std::string doubt() const {
+    return "";
+  }
+  /// The same of its end alone, which a right number of records would answer for: "no line end behind …".
+  virtual std::string doubt_of_end() const {
     return "";
   }
   /// From the first call of next(), hands out only records begin … end − 1 of the source, counted from 0.
