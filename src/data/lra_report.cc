@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "bytes/count.h"
+#include "cache_comparison.h"
 #include "dba/bytes/errors.h"
 #include "dba/data/data_path.h"
 #include "dba/data/lra.h"
@@ -73,12 +74,16 @@ void remark_on_parts(const std::string& task, const std::vector<const LraFinding
   for (const LraFinding* part : parts) {
     const FileDescription& source = part->what;
     const FileDescription& cache = part->cached;
-    const bool both = source.records > 0 && cache.records > 0;
-    if (both && (source.records != cache.records || source.classes != cache.classes))
+    if (source.records == 0 || cache.records == 0)
+      continue;
+    std::string other;
+    if (source.records != cache.records || source.classes != cache.classes)
+      other = bytes::counted(cache.records, "example") + " and " + std::to_string(source.records) + ", or other labels";
+    else if (const std::string first = first_other_example(part->where.cache, part->where.path); !first.empty())
+      other = "the first example that differs is " + first;
+    if (!other.empty())
       description.remarks.push_back(part->where.cache + ", which runs take, is not of " + part->where.path + ": " +
-                                    bytes::counted(cache.records, "example") + " and " +
-                                    std::to_string(source.records) +
-                                    ", or other labels; make it anew with dba data cache, or delete one of them");
+                                    other + "; make it anew with dba data cache, or delete one of them");
   }
   for (const LraFinding* part : parts) {
     const FileDescription& taken = part->taken();

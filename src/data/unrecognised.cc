@@ -38,11 +38,13 @@ std::string unrecognised_reason(const std::filesystem::path& file) {
     return "";
   if (const std::string fault = packed_fault(file); !fault.empty())
     return fault;
+  const bool cache = file.extension() == ".cache";
+  if (!cache && file.extension() != ".bin")
+    return "";
   if (size_of(file) == 0)
     return "is empty; fetch or make it again";
-  if (file.extension() == ".cache")
-    return "is no cache of this program, or its beginning is damaged; make it anew with dba data cache";
-  return file.extension() == ".bin" ? no_records(file) : "";
+  return cache ? "is no cache of this program, or its beginning is damaged; make it anew with dba data cache"
+               : no_records(file);
 }
 
 }  // namespace dba::data

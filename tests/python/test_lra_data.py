@@ -293,3 +293,18 @@ def test_a_byte_order_mark_does_not_change_the_format(tmp_path):
     text = checked(tmp_path, status=0)
     assert "basic_train.tsv, listops\n" in text and "new_aan_pairs.train.tsv, aan\n" in text
     assert text.count("train: 6 examples") == 2
+
+
+def test_a_cache_of_other_pictures_with_the_same_labels_is_told(tmp_path):
+    file = tmp_path / "pathfinder32.bin"
+    records = grey([0, 1] * 20)
+    file.write_bytes(records)
+    (tmp_path / "config.yaml").write_text(CONFIG.format(file=file))
+    dba("data", "cache", tmp_path / "config.yaml", "--out", tmp_path / "pathfinder")
+    checked(tmp_path, status=0)
+    other = bytearray(records)
+    other[2 * 1025 + 100] ^= 1
+    file.write_bytes(other)
+    text = checked(tmp_path)
+    assert f"train.cache, which runs take, is not of {file}@0-80%: the first example that differs is {file}:3;" in text
+    assert text.count("which runs take") == 1, "the other parts are alike"

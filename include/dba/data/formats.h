@@ -44,7 +44,7 @@ const Format* recognise(const std::filesystem::path& path);
 /// A reader for a file or folder, for a part of one (see DataPath), or for standard input ("-", JSONL unless
 /// options.format says otherwise). Throws std::invalid_argument for a format that is unknown or cannot be told,
 /// bytes::FileError where the file cannot be opened and bytes::FormatError where its header is wrong, something of a
-/// folder is missing, or the file is still packed.
+/// folder is missing, or the file is still packed, or empty or damaged where its name tells what it should be.
 std::unique_ptr<Reader> make_reader(const std::filesystem::path& path, const ReaderOptions& options = {});
 
 /// The same for bytes from anywhere; options.format must be given, and `file` is what errors name.
