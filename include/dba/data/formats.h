@@ -37,8 +37,8 @@ const std::vector<Format>& formats();
 /// By name. Throws std::invalid_argument, which lists the known ones.
 const Format& find_format(std::string_view name);
 
-/// By a name that is known, else by extension and, where two formats share it, by the first bytes and the size; a folder
-/// by what it holds. Null where nothing fits.
+/// By a name that is known, else by extension and, where two formats share it, by the first bytes and the size; a
+/// folder by what it holds. Null where nothing fits.
 const Format* recognise(const std::filesystem::path& path);
 
 /// A reader for a file or folder, for a part of one (see DataPath), or for standard input ("-", JSONL unless
