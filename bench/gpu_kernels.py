@@ -30,6 +30,7 @@ def make_layer(form, length, tokens, dropout, backward, width=256, heads=4):
     batch, slots, per_head = tokens // length, heads * SLOTS, -(-INNER // heads)
     x, z = random(tokens, width), matrix(SLOTS, width)
     begin = torch.arange(batch, device="cuda") * length
+    end = begin + length
     rng = torch.tensor([1, 2], device="cuda")
     restore = [matrix(slots, width), random(slots), random(width)]
     if form == "paper":
@@ -50,7 +51,7 @@ def make_layer(form, length, tokens, dropout, backward, width=256, heads=4):
 
     def forward():
         rows, bias = score_rows()
-        return torch.ops.dba.attention(x, begin, begin + length, None, None, rows, bias, 0, weights, *restore, heads,
+        return torch.ops.dba.attention(x, begin, end, None, None, rows, bias, 0, weights, *restore, heads,
                                        False, dropout, rng)[0]
 
     if not backward:

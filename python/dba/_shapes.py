@@ -92,6 +92,8 @@ def _attention_forward(
 ) -> tuple[Tensor, ...]:
     c, r, lse = _compress(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, dropout, rng)
     m, compressed = _core(c, r, weights, heads, dropout, rng)
+    if x.is_cuda:
+        m = m.to(x.dtype)  # as the kernels read it
     return _tokens_like(x, m.shape[2]), compressed, c, r, lse, m
 
 

@@ -1,3 +1,4 @@
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
@@ -128,7 +129,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_in_
   const auto middle = core(summary.c, summary.r, core_weights(weights), heads, dropout);
   const auto y = restore(x, sequences, restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias),
                          heads, linear, dropout);
-  return {y, middle.c, summary.c, summary.r, summary.lse, middle.m};
+  const KeptMixture keeps(x, linear, p);
+  auto m = middle.m;
+  if (keeps.centred) {
+    const auto by_head = m.unflatten(1, {heads, -1});
+    m = (by_head - by_head.mean(2, /*keepdim=*/true)).flatten(1, 2);
+  }
+  return {y, middle.c, summary.c, summary.r, summary.lse, keeps.rounded ? m.to(x.scalar_type()) : m};
 }
 
 std::vector<Tensor> attention_backward_in_passes(
@@ -137,13 +144,14 @@ std::vector<Tensor> attention_backward_in_passes(
     const Tensor& restore_rows, const Optional& restore_bias, const Optional& out_bias, int64_t heads, bool linear,
     double p, const Optional& rng, const Tensor& c, const Tensor& r, const Tensor& lse, const Tensor& m,
     const Tensor& dy, const Optional& dcompressed) {
+  const auto wide_m = m.to(accumulation_type(x.scalar_type()));
   static const auto slots = typed_operator<signature::AttentionBackwardSlots>("dba::attention_backward_slots");
   static const auto core = typed_operator<signature::CoreBackward>("dba::core_backward");
   static const auto tokens = typed_operator<signature::AttentionBackwardTokens>("dba::attention_backward_tokens");
   auto [dm, dout_bias] = slots.call(x, begin, end, restore_rows, restore_bias, out_bias, heads, linear, p, rng, dy);
   const auto of_core = core.call(c, r, weights, heads, p, rng, dm, dcompressed);
   auto [dx, deach, deach_bias, dshared, dshared_bias, drestore_rows, drestore_bias] =
-      tokens.call(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, restore_rows, restore_bias, m,
+      tokens.call(x, begin, end, each, each_bias, shared, shared_bias, linear_rows, restore_rows, restore_bias, wide_m,
                   heads, linear, p, rng, c, r, lse, of_core[0], of_core[1], dy);
   std::vector<Tensor> gradients;
   for (const auto& gradient : {dx, deach, deach_bias, dshared, dshared_bias, drestore_rows, drestore_bias, dout_bias}) {

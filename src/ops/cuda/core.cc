@@ -39,6 +39,7 @@ MixOut mix_out(const FusedCore& out) {
   result.m = out.m.defined() ? out.m.mutable_data_ptr<float>() : nullptr;
   if (out.rounded.scalar_type() != at::kFloat) {
     result.rounded = out.rounded.mutable_data_ptr();
+    result.centred = out.centred.defined() ? out.centred.mutable_data_ptr() : nullptr;
     result.type = element_of(out.rounded.scalar_type());
   }
   return result;
@@ -193,31 +194,54 @@ bool forward_in_one_launch(const CoreCall& call, const CoreDevice& device, const
 }  // namespace
 
 FusedCore core_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weights, int64_t heads,
-                      const Dropout& dropout, at::ScalarType rounded, bool keep) {
+                      const Dropout& dropout, const WantedOfCore& wanted) {
   check_core("core", c, r, weights, heads);
   check_dropout("core", dropout, c.device());
   const c10::cuda::CUDAGuard guard(c.device());
   const CoreCall call(c, r, weights, heads, dropout);
   const auto device = current_device();
-  FusedCore result;
   if (!use_fused_on_gpu("core", call.obstacle(device, /*backward=*/false))) {
     const auto plain = reference::core(c, r, weights, heads, dropout);
-    return {plain.m, plain.c, rounded == at::kFloat ? plain.m : plain.m.to(rounded)};
+    return {plain.m, plain.c, wanted.type == at::kFloat ? plain.m : plain.m.to(wanted.type),
+            wanted.centred ? centred(plain.m, heads, wanted.type) : Tensor()};
   }
   const std::array<int64_t, 3> sizes{call.batch, call.heads * call.d_p, call.out_width};
+  FusedCore result;
   result.compressed = call.floats({call.batch, call.d_p, call.compressed_width});
-  if (keep || rounded == at::kFloat) {
+  const auto options = result.compressed.options().dtype(wanted.type);
+  if (wanted.m || wanted.type == at::kFloat) {
     result.m = call.floats(sizes);
   }
-  result.rounded = rounded == at::kFloat ? result.m : at::empty(sizes, result.compressed.options().dtype(rounded));
+  result.rounded = wanted.type == at::kFloat ? result.m : at::empty(sizes, options);
+  if (wanted.centred) {
+    result.centred = at::empty(sizes, options);
+  }
   if (call.batch > 0 && !forward_in_one_launch(call, device, result)) {
     if (!result.m.defined()) {
       result.m = call.floats(sizes);
     }
     forward_in_steps(call, device, result);
+    if (wanted.centred) {
+      result.centred = centred(result.m, heads, wanted.type);
+    }
   }
-  if (!result.m.defined()) {
-    result.m = result.rounded;
+  return result;
+}
+
+std::vector<Tensor> core_backward_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weights, int64_t heads,
+                                         const Dropout& dropout, const Tensor& dm, const Tensor& dcompressed,
+                                         bool wants_dr) {
+  const c10::cuda::CUDAGuard guard(c.device());
+  const CoreCall call(c, r, weights, heads, dropout);
+  const auto device = current_device();
+  const auto gradients = use_fused_on_gpu("core_backward", call.obstacle(device, /*backward=*/true)) && call.batch > 0
+                             ? core_backward(call, device, dm, dcompressed, wants_dr)
+                             : reference::core_backward(c, r, weights, heads, dropout, dm, dcompressed);
+  std::vector<Tensor> result{gradients.dc, gradients.dr};
+  for (const auto member : core_weight_members()) {
+    if ((weights.*member).defined()) {
+      result.push_back((gradients.weights.*member).to((weights.*member).scalar_type()));
+    }
   }
   return result;
 }
@@ -227,29 +251,15 @@ namespace {
 std::tuple<Tensor, Tensor> core_cuda(const Tensor& c, const Tensor& r, const OptionalList& weights, int64_t heads,
                                      double p, const Optional& rng) {
   const SettledTypes settled;
-  const auto result = core_on_gpu(c, r, core_weights(weights), heads, dropout_of(p, rng), at::kFloat, /*keep=*/true);
+  const auto result = core_on_gpu(c, r, core_weights(weights), heads, dropout_of(p, rng), {});
   return {result.m, result.compressed};
 }
 
 std::vector<Tensor> core_backward_cuda(const Tensor& c, const Tensor& r, const OptionalList& weights, int64_t heads,
                                        double p, const Optional& rng, const Optional& dm, const Optional& dcompressed) {
   const SettledTypes settled;
-  const c10::cuda::CUDAGuard guard(c.device());
-  const auto dropout = dropout_of(p, rng);
-  const auto parameters = core_weights(weights);
-  const CoreCall call(c, r, parameters, heads, dropout);
-  const auto device = current_device();
-  const auto gradients = use_fused_on_gpu("core_backward", call.obstacle(device, /*backward=*/true)) && call.batch > 0
-                             ? core_backward(call, device, value_or_absent(dm), value_or_absent(dcompressed))
-                             : reference::core_backward(c, r, parameters, heads, dropout, value_or_absent(dm),
-                                                        value_or_absent(dcompressed));
-  std::vector<Tensor> result{gradients.dc, gradients.dr};
-  for (const auto member : core_weight_members()) {
-    if ((parameters.*member).defined()) {
-      result.push_back((gradients.weights.*member).to((parameters.*member).scalar_type()));
-    }
-  }
-  return result;
+  return core_backward_on_gpu(c, r, core_weights(weights), heads, dropout_of(p, rng), value_or_absent(dm),
+                              value_or_absent(dcompressed), /*wants_dr=*/true);
 }
 
 }  // namespace

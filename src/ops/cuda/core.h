@@ -40,10 +40,12 @@ struct Lifted {
   int width = 0;                 // w
 };
 
-/// Where M goes: as floats, and rounded to the tokens' type for kernels that read it so. Either may be null.
+/// Where M goes: as floats, and rounded to the tokens' type for kernels that read it so: as it is, and less the mean
+/// over the slots of each head. Each may be null.
 struct MixOut {
   float* m = nullptr;       // (B, H·d_p, d_out)
   void* rounded = nullptr;  // the same
+  void* centred = nullptr;  // the same
   Element type = Element::float32;
 };
 

@@ -110,7 +110,7 @@ void append_project_gradients(ProductList& list, const CoreCall& call, const Ten
   }
 }
 
-/// dc, dr, dW and db of (W X)_h W_hᵀ + r b_h, one group.
+/// dc, dr where it is defined, dW and db of (W X)_h W_hᵀ + r b_h, one group.
 void append_lift_gradients(ProductList& list, const CoreCall& call, int64_t group, const Tensor& dlifted,
                            const Tensor& weight, Tensor& dweight, const Tensor& bias, Tensor& dbias, const Tensor& dc,
                            const Tensor& dr) {
@@ -126,17 +126,19 @@ void append_lift_gradients(ProductList& list, const CoreCall& call, int64_t grou
   of_summary.out = call.summary(dc, group);
   append(list, of_summary);
 
-  Product of_sums;
-  of_sums.orientation = bias.defined() ? Orientation::along_along : Orientation::copy;
-  if (bias.defined()) {
-    of_sums.part[0] = {lifted, CoreCall::vector(bias, width), narrow(width)};
+  if (dr.defined()) {
+    Product of_sums;
+    of_sums.orientation = bias.defined() ? Orientation::along_along : Orientation::copy;
+    if (bias.defined()) {
+      of_sums.part[0] = {lifted, CoreCall::vector(bias, width), narrow(width)};
+    }
+    of_sums.parts = 1;
+    of_sums.heads = narrow(call.heads);
+    of_sums.rows = narrow(call.rows());
+    of_sums.columns = 1;
+    of_sums.out = call.row_sums(dr, group);
+    append(list, of_sums);
   }
-  of_sums.parts = 1;
-  of_sums.heads = narrow(call.heads);
-  of_sums.rows = narrow(call.rows());
-  of_sums.columns = 1;
-  of_sums.out = call.row_sums(dr, group);
-  append(list, of_sums);
 
   dweight = at::empty_like(weight);
   append(list, weight_gradient(call, lifted, call.summary(call.c, group), call.heads, width, call.d,
@@ -171,7 +173,7 @@ Product of_source(const CoreCall& call, std::initializer_list<std::pair<Tensor, 
 }
 
 reference::CoreGradients backward_paper(const CoreCall& call, const CoreDevice& device, const Tensor& dm,
-                                        const Tensor& dcompressed) {
+                                        const Tensor& dcompressed, bool wants_dr) {
   const auto& w = call.w;
   reference::CoreGradients result;
   auto& grad = result.weights;
@@ -187,7 +189,7 @@ reference::CoreGradients backward_paper(const CoreCall& call, const CoreDevice& 
   const auto slots = attend_backward(call, device, q, k, v, dmixed, dcompressed);
 
   result.dc = at::empty_like(call.c);
-  result.dr = at::empty_like(call.r);
+  result.dr = wants_dr ? at::empty_like(call.r) : Tensor();
   auto last = call.list();
   append_lift_gradients(last, call, 0, slots.dq, w.query_weight, grad.query_weight, w.query_bias, grad.query_bias,
                         result.dc, result.dr);
@@ -219,7 +221,7 @@ reference::CoreGradients backward_paper(const CoreCall& call, const CoreDevice& 
 }
 
 reference::CoreGradients backward_released(const CoreCall& call, const CoreDevice& device, const Tensor& dm,
-                                           const Tensor& dcompressed) {
+                                           const Tensor& dcompressed, bool wants_dr) {
   const auto& w = call.w;
   reference::CoreGradients result;
   auto& grad = result.weights;
@@ -255,7 +257,7 @@ reference::CoreGradients backward_released(const CoreCall& call, const CoreDevic
   run(middle, call.c);
 
   result.dc = at::empty_like(call.c);
-  result.dr = at::empty_like(call.r);
+  result.dr = wants_dr ? at::empty_like(call.r) : Tensor();
   auto last = call.list();
   append_lift_gradients(last, call, 0, dlifted, w.compress_weight, grad.compress_weight, w.compress_bias,
                         grad.compress_bias, result.dc, result.dr);
@@ -266,11 +268,12 @@ reference::CoreGradients backward_released(const CoreCall& call, const CoreDevic
 }  // namespace
 
 reference::CoreGradients core_backward(const CoreCall& call, const CoreDevice& device, const Tensor& dm,
-                                       const Tensor& dcompressed) {
+                                       const Tensor& dcompressed, bool wants_dr) {
   const auto dmix =
       dm.defined() ? dm.contiguous() : at::zeros({call.batch, call.heads * call.d_p, call.out_width}, call.c.options());
   const auto dcomp = dcompressed.defined() ? dcompressed.contiguous() : dcompressed;
-  return call.released ? backward_released(call, device, dmix, dcomp) : backward_paper(call, device, dmix, dcomp);
+  return call.released ? backward_released(call, device, dmix, dcomp, wants_dr)
+                       : backward_paper(call, device, dmix, dcomp, wants_dr);
 }
 
 }  // namespace dba::ops::cuda

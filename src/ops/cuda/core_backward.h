@@ -5,8 +5,9 @@
 
 namespace dba::ops::cuda {
 
-/// dm and dcompressed may be undefined: zero. Three launches in form `paper`, six in form `released`.
+/// dm and dcompressed may be undefined: zero. Without `wants_dr` that one stays undefined. Three launches in form
+/// `paper`, six in form `released`.
 reference::CoreGradients core_backward(const CoreCall& call, const CoreDevice& device, const at::Tensor& dm,
-                                       const at::Tensor& dcompressed);
+                                       const at::Tensor& dcompressed, bool wants_dr);
 
 }  // namespace dba::ops::cuda

@@ -225,7 +225,7 @@ bool core_paper_serves(const CorePaperArguments& given, const CoreDevice& device
   const bool depth = given.d == 64 || given.d == 128 || given.d == 256;
   return given.element != Element::float32 && given.aligned && given.d_p == kSlots && heads_of_64 && depth &&
          given.e <= kMostNarrow && given.out_width % 16 == 0 && given.out_width <= kMostOut &&
-         (given.m.rounded == nullptr || given.m.type == given.element) &&
+         ((given.m.rounded == nullptr && given.m.centred == nullptr) || given.m.type == given.element) &&
          device.shared_bytes >=
              with_depth(given.d, [&](auto depth) { return Shared<decltype(depth)::value>::bytes(given); });
 }

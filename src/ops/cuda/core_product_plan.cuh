@@ -12,6 +12,8 @@ namespace dba::ops::cuda::product_tile {
 
 constexpr int kSliceSteps = 4;  // of a deep sum, for one block
 constexpr int kMostSlices = 16;
+constexpr int kDeepSteps = 16;
+constexpr int kFewTiles = 16;
 constexpr int kSumThreads = 256;
 
 /// What the host works out for the blocks of one product.
@@ -53,10 +55,18 @@ inline int chunk(const HeadMatrix& matrix, int rows, int64_t size) {
   return fits(16) ? 16 : fits(4) ? 4 : static_cast<int>(size);
 }
 
-/// Only what is finished by its scale alone is divided.
+inline int64_t tiles_of(const Product& product) {
+  return int64_t{(product.rows + kTile - 1) / kTile} * ((product.columns + kTile - 1) / kTile) * product.heads;
+}
+
+/// Only what is finished by its scale alone is divided: sums over rows always, others where they are deep and would
+/// leave the GPU nearly empty.
 inline int slices_of(const Product& product) {
-  const int slices = (steps_of(product) + kSliceSteps - 1) / kSliceSteps;
-  return product.orientation == Orientation::across_across ? std::clamp(slices, 1, kMostSlices) : 1;
+  const int steps = steps_of(product);
+  const bool over_rows = product.orientation == Orientation::across_across;
+  const bool by_scale = product.bias == nullptr && product.add == nullptr && product.rounded == nullptr;
+  const bool lonely = by_scale && steps >= kDeepSteps && tiles_of(product) <= kFewTiles;
+  return over_rows || lonely ? std::clamp((steps + kSliceSteps - 1) / kSliceSteps, 1, kMostSlices) : 1;
 }
 
 inline int64_t partial_numbers(const Product& product) {
@@ -80,8 +90,7 @@ inline Launch plan_products(const ProductList& list, int64_t a_bytes, int64_t b_
   for (int i = 0; i < list.count; ++i) {
     const Product& product = list.product[order[i]];
     const int slices = slices_of(product);
-    const int64_t tiles =
-        int64_t{(product.rows + kTile - 1) / kTile} * ((product.columns + kTile - 1) / kTile) * product.heads;
+    const int64_t tiles = tiles_of(product);
     if (tiles == 0) {
       continue;
     }

@@ -237,6 +237,15 @@ __device__ inline SplitTile<T> split(const float (&sum)[2][4]) {
                       make_float2(sum[1][0], sum[1][1]), make_float2(sum[1][2], sum[1][3]));
 }
 
+/// Σ over the eight g of the lanes with this t.
+__device__ inline float column_sum(float value) {
+#pragma unroll
+  for (int mask = 4; mask < 32; mask *= 2) {
+    value += __shfl_xor_sync(~0u, value, mask);
+  }
+  return value;
+}
+
 /// M_h = O_h W_O,hᵀ for the 64 columns from `column` on. `weights`: pieces of W_O,h in shared memory; row: number of
 /// the head's first slot of the sequence among those of all.
 template <class T>
@@ -246,6 +255,7 @@ __device__ inline void mix_out(const MixOut& out, int out_width, const SplitTile
   const int64_t at = (row + lane.g) * out_width + column + 4 * lane.t;
   float* const m = out.m == nullptr ? nullptr : out.m + at;
   T* const rounded = out.rounded == nullptr ? nullptr : static_cast<T*>(out.rounded) + at;
+  T* const centred = out.centred == nullptr ? nullptr : static_cast<T*>(out.centred) + at;
   weights += (column + lane.row_of_pair()) * kOutPieces;
 #pragma unroll 1
   for (int pair = 0; pair < kMixColumns / 16; pair += 2) {
@@ -266,6 +276,14 @@ __device__ inline void mix_out(const MixOut& out, int out_width, const SplitTile
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (column + 16 * (pair + i) < out_width) {
+        float mean[4] = {};
+        if (centred != nullptr) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const float(&tile)[4] = sum[2 * i + j / 2];
+            mean[j] = column_sum(tile[j % 2] + tile[j % 2 + 2]) / kSlots;
+          }
+        }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float4 value = make_float4(sum[2 * i][2 * half], sum[2 * i][2 * half + 1], sum[2 * i + 1][2 * half],
@@ -276,6 +294,10 @@ __device__ inline void mix_out(const MixOut& out, int out_width, const SplitTile
           }
           if (rounded != nullptr) {
             *reinterpret_cast<uint2*>(rounded + to) = make_uint2(pack<T>(value.x, value.y), pack<T>(value.z, value.w));
+          }
+          if (centred != nullptr) {
+            *reinterpret_cast<uint2*>(centred + to) =
+                make_uint2(pack<T>(value.x - mean[0], value.y - mean[1]), pack<T>(value.z - mean[2], value.w - mean[3]));
           }
         }
       }

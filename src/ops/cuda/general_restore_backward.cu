@@ -195,7 +195,7 @@ TokenSums sums_of_m(const RestoreBackwardArguments& given) {
   sums.values.width = given.forward.out_width;
   sums.each = true;
   sums.sums = given.dm;
-  sums.value_sums = given.dout_bias;
+  sums.value_sums = given.dout_bias.floats();
   return sums;
 }
 
@@ -203,8 +203,8 @@ TokenSums sums_of_rows(const RestoreBackwardArguments& given) {
   TokenSums sums = sums_of_m(given);
   sums.values = given.forward.x;
   sums.each = given.forward.rows.each_rows > 0;
-  sums.sums = given.drows;
-  sums.weight_sums = given.dbias;
+  sums.sums = given.drows.floats();
+  sums.weight_sums = given.dbias.floats();
   sums.value_sums = nullptr;
   return sums;
 }

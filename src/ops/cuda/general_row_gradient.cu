@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   const int slot0 = of_each ? block * kTileRows : rows.each_rows + (block - plan.each_blocks) * kTileRows;
   const int count = min(kTileRows, (of_each ? rows.each_rows : slots) - slot0);
   const bool sum_scores = given.dscore_sums != nullptr && own == 0 && slot0 + count > slots - rows.linear;
-  if ((of_each ? given.deach : given.dshared) == nullptr && !sum_scores) {
+  if ((of_each ? given.deach : given.dshared.floats()) == nullptr && !sum_scores) {
     return;
   }
   const auto* x = static_cast<const E*>(forward.x.data);
@@ -180,9 +180,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       }
     }
   });
-  if (!of_each && given.dshared != nullptr) {
+  if (!of_each && given.dshared.floats() != nullptr) {
     float* to =
-        (plan.split.ranges == 1 ? given.dshared : plan.shared + range * rows.shared_rows * width) + own * kWidth;
+        (plan.split.ranges == 1 ? given.dshared.floats() : plan.shared + range * rows.shared_rows * width) + own * kWidth;
     acc.write_rows(
         [&](int r) { return r < count ? to + static_cast<int64_t>(slot0 - rows.each_rows + r) * width : nullptr; },
         own_width, width % 2 == 0);
@@ -209,8 +209,8 @@ cudaError_t write_row_gradient(const CompressBackwardArguments& given, const Com
     const int64_t count = forward.rows.each_rows * width;
     status = merge_sequence_sums(forward.bounds, plan.split, {given.deach, plan.each, count, count}, stream);
   }
-  if (status == cudaSuccess && given.dshared != nullptr && plan.split.ranges > 1) {
-    status = add_ranges(given.dshared, plan.shared, plan.split.ranges, forward.rows.shared_rows * width, stream);
+  if (status == cudaSuccess && given.dshared.floats() != nullptr && plan.split.ranges > 1) {
+    status = add_ranges(given.dshared.floats(), plan.shared, plan.split.ranges, forward.rows.shared_rows * width, stream);
   }
   if (status == cudaSuccess && given.dscore_sums != nullptr && forward.rows.linear > 0) {
     const int64_t slots = row_count(forward.rows), first = slots - forward.rows.linear;

@@ -219,7 +219,7 @@ const char* core_released_obstacle(const CoreReleasedArguments& given) {
   if (!given.aligned) {
     return "the kernel of one launch takes addresses that are multiples of 16 bytes";
   }
-  return given.m.rounded != nullptr && given.m.type != given.element
+  return (given.m.rounded != nullptr || given.m.centred != nullptr) && given.m.type != given.element
              ? "the kernel of one launch takes weights of the tokens' type"
              : nullptr;
 }

@@ -71,13 +71,13 @@ struct RangeSums {
     RangeParts parts;
     int64_t offset;
     int ranges;
-    float* out;
+    SumOut out;
     int64_t size;
   };
   One sum[kMost];
   int count = 0;
 
-  void add(const RangeParts& parts, int64_t offset, int ranges, float* out, int64_t size) {
+  void add(const RangeParts& parts, int64_t offset, int ranges, const SumOut& out, int64_t size) {
     sum[count++] = {parts, offset, ranges, out, size};
   }
 };

@@ -137,8 +137,8 @@ cudaError_t launch(const RestoreBackwardArguments& a, int multiprocessors, cudaS
   k.dm = a.dm;
   k.dm_parts = plan.dm_parts;
   k.drows_parts = plan.drows_parts;
-  k.dbias_parts = a.dbias != nullptr ? plan.dbias_parts : nullptr;
-  k.dout_bias_parts = a.dout_bias != nullptr ? plan.dout_bias_parts : nullptr;
+  k.dbias_parts = a.dbias.data != nullptr ? plan.dbias_parts : nullptr;
+  k.dout_bias_parts = a.dout_bias.data != nullptr ? plan.dout_bias_parts : nullptr;
 
   CUtensorMap x_map, dy_map, m_map;
   for (const auto status :
@@ -168,10 +168,10 @@ cudaError_t launch(const RestoreBackwardArguments& a, int multiprocessors, cudaS
   RangeSums sums;
   sums.add({plan.drows_parts, padded_slots * f.x.width}, 0, plan.ranges, a.drows,
            static_cast<int64_t>(k.slots) * f.x.width);
-  if (a.dbias != nullptr) {
+  if (a.dbias.data != nullptr) {
     sums.add({plan.dbias_parts, padded_slots}, 0, plan.ranges, a.dbias, k.slots);
   }
-  if (a.dout_bias != nullptr) {
+  if (a.dout_bias.data != nullptr) {
     sums.add({plan.dout_bias_parts, f.out_width}, 0, plan.ranges * kSummers, a.dout_bias, f.out_width);
   }
   const auto status = launch_merge_sums({k.bounds, division, plan.dm_parts, false, k.slots, f.out_width, a.dm}, stream);

@@ -77,7 +77,7 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
                           ? 2 * division.pairs * kBlockSlots - a.each_rows
                           : shared_rows;
     sums.add(a.shared_parts, static_cast<int64_t>(row) * k.s.width, ranges_of_block(division, block),
-             a.dshared + static_cast<int64_t>(row) * k.s.width, static_cast<int64_t>(until - row) * k.s.width);
+             a.dshared.from(static_cast<int64_t>(row) * k.s.width), static_cast<int64_t>(until - row) * k.s.width);
     row = until;
   }
   return status == cudaSuccess ? launch_range_sums(sums, stream) : status;

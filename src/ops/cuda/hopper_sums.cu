@@ -1,3 +1,5 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "ops/cuda/hopper_merge.cuh"
@@ -91,6 +93,20 @@ __host__ __device__ inline int blocks_for(const RangeSums::One& sum) {
   return static_cast<int>((sum.size + kBlockNumbers - 1) / kBlockNumbers);
 }
 
+__device__ inline void store(const SumOut& out, int64_t at, float value) {
+  switch (out.type) {
+    case Element::float16:
+      static_cast<__half*>(out.data)[at] = __float2half_rn(value);
+      break;
+    case Element::bfloat16:
+      static_cast<__nv_bfloat16*>(out.data)[at] = __float2bfloat16_rn(value);
+      break;
+    case Element::float32:
+      out.floats()[at] = value;
+      break;
+  }
+}
+
 /// 32 numbers of one of the sums to a thread block, four to a thread; ranges dealt out to 32 teams of eight threads.
 __global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_constant__ RangeSums sums) {
   constexpr int kTeam = kBlockNumbers / 4;
@@ -131,7 +147,7 @@ __global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_co
     for (int other = 1; other < kWarps; ++other) {
       all += partial[other][lane];
     }
-    own.out[first_number + lane] = all;
+    store(own.out, first_number + lane, all);
   }
 }
 

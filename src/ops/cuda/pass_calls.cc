@@ -11,7 +11,6 @@
 
 #include <algorithm>
 
-#include "ops/cuda/centre_rows.h"
 #include "ops/cuda/general.h"
 #include "ops/cuda/hopper.h"
 #include "ops/cuda/pass_operands.h"
@@ -104,14 +103,18 @@ struct CompressCall {
   CompressArguments arguments{};
 };
 
-/// M (B, S, d_out) less the mean over the slots of each head, in `type`.
-Tensor centred(const Tensor& m, int64_t heads, at::ScalarType type) {
-  const auto rows = floats(m);
-  auto out = at::empty(rows.sizes(), rows.options().dtype(type));
-  C10_CUDA_CHECK(centre_rows(out.mutable_data_ptr(), element_of(type), rows.const_data_ptr<float>(),
-                             rows.size(0) * heads, static_cast<int>(rows.size(1) / heads),
-                             static_cast<int>(rows.size(2)), c10::cuda::getCurrentCUDAStream()));
-  return out;
+/// The gradient of `operand`, to be filled with sums: of its type where the kernels write that; undefined without one.
+Tensor sums_for(const Tensor& operand, bool floats_alone) {
+  if (!operand.defined()) {
+    return {};
+  }
+  const auto type = operand.scalar_type();
+  const bool own = !floats_alone && (type == at::kHalf || type == at::kBFloat16);
+  return at::empty(operand.sizes(), operand.options().dtype(own ? type : at::kFloat));
+}
+
+SumOut sum_out(const Tensor& sums) {
+  return sums.defined() ? SumOut{sums.mutable_data_ptr(), element_of(sums.scalar_type())} : SumOut{};
 }
 
 int64_t rows_in(const Tensor& rows, int64_t dimension) {
@@ -170,27 +173,23 @@ RestoreGradients restore_backward_fused(const Tensor& x, const Sequences& sequen
   RestoreGradients result;
   result.dscores = at::empty({x.size(0), slots}, x.options());
   result.dm = at::empty({sequences.count(), slots, dy.size(1)}, options);
-  result.rows = at::empty(operands.rows.sizes(), options);
-  if (operands.bias.defined()) {
-    result.bias = at::empty(operands.bias.sizes(), options);
-  }
-  if (operands.out_bias.defined()) {
-    result.out_bias = at::empty(operands.out_bias.sizes(), options);
-  }
   RestoreBackwardArguments arguments{};
   arguments.forward = call.arguments;
   arguments.dy = matrix_of(rows_of_dy);
   arguments.dscores = result.dscores.mutable_data_ptr();
   arguments.dm = float_data(result.dm);
-  arguments.dout_bias = float_data(result.out_bias);
-  arguments.drows = float_data(result.rows);
-  arguments.dbias = float_data(result.bias);
   const bool hopper = hopper_serves("restore_backward", x, hopper::restore_backward_obstacle(arguments));
+  result.rows = sums_for(operands.rows, /*floats_alone=*/!hopper);
+  result.bias = sums_for(operands.bias, /*floats_alone=*/!hopper);
+  result.out_bias = sums_for(operands.out_bias, /*floats_alone=*/!hopper);
+  arguments.drows = sum_out(result.rows);
+  arguments.dbias = sum_out(result.bias);
+  arguments.dout_bias = sum_out(result.out_bias);
   // What all rows of a head have in common does not pass the softmax over its slots. It goes before M is rounded: rows
   // of long sequences hardly differ, and that is all that the gradient of the scores sees. Through dropout it passes,
   // and the differences are small beside it.
   auto rounded = operands;
-  if (!operands.linear && dropout.p == 0) {
+  if (!operands.linear && dropout.p == 0 && !operands.m_rounded.defined()) {
     (hopper ? rounded.m_rounded : rounded.m) =
         centred(operands.m, operands.heads, hopper ? x.scalar_type() : at::kFloat);
   }
@@ -227,9 +226,6 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
   if (rows.each.defined()) {
     result.each = at::empty(rows.each.sizes(), options);
   }
-  if (rows.shared.defined()) {
-    result.shared = at::empty(rows.shared.sizes(), options);
-  }
   const bool any_bias = rows.each_bias.defined() || rows.shared_bias.defined();
   Tensor score_sums;
   if (any_bias && rows.linear > 0) {
@@ -251,9 +247,12 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
   }
   arguments.dx = result.dx.mutable_data_ptr();
   arguments.deach = each_rows > 0 ? float_data(result.each) : nullptr;
-  arguments.dshared = shared_rows > 0 ? float_data(result.shared) : nullptr;
   arguments.dscore_sums = float_data(score_sums);
   const bool hopper = hopper_serves("compress_backward", x, hopper::compress_backward_obstacle(arguments));
+  result.shared = sums_for(rows.shared, /*floats_alone=*/!hopper);
+  if (shared_rows > 0) {
+    arguments.dshared = sum_out(result.shared);
+  }
   if (!hopper) {
     call.widen_biases();
     arguments.forward = call.arguments;

@@ -3,11 +3,14 @@
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <cstdlib>
 #include <string_view>
 
 #include "dba/backend.h"
+#include "ops/cuda/centre_rows.h"
 #include "ops/cuda/tensor_map.h"
 
 namespace dba::ops::cuda {
@@ -82,6 +85,15 @@ Tensor floats(const Tensor& tensor) {
 
 float* float_data(const Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
+}
+
+Tensor centred(const Tensor& m, int64_t heads, at::ScalarType type) {
+  const auto rows = floats(m);
+  auto out = at::empty(rows.sizes(), rows.options().dtype(type));
+  C10_CUDA_CHECK(centre_rows(out.mutable_data_ptr(), element_of(type), rows.const_data_ptr<float>(),
+                             rows.size(0) * heads, static_cast<int>(rows.size(1) / heads),
+                             static_cast<int>(rows.size(2)), c10::cuda::getCurrentCUDAStream()));
+  return out;
 }
 
 void set_bias(const Tensor& bias, const float*& in_floats, const void*& as_elements) {

@@ -56,6 +56,8 @@ void set_bias(const at::Tensor& bias, const float*& in_floats, const void*& as_e
 /// In float and aligned; undefined stays undefined.
 at::Tensor floats(const at::Tensor& tensor);
 float* float_data(const at::Tensor& tensor);
+/// M (B, S, d_out) less the mean over the slots of each head, in `type`.
+at::Tensor centred(const at::Tensor& m, int64_t heads, at::ScalarType type);
 /// Scratch of so many bytes; poisoned with NaN where DBA_POISON_SCRATCH=1 asks for it.
 at::Tensor scratch(size_t bytes, const at::Tensor& like);
 

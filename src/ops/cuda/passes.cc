@@ -137,7 +137,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> restore_backward_cuda(
           dm.to(m.scalar_type()), as_type_of(dout_bias, out_bias)};
 }
 
-/// y, compressed, then what backward needs; without `keep` m may be in the tokens' type.
+/// y, compressed, then what backward needs; m with `keep` alone.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_passes(
     const Tensor& x, const Tensor& begin, const Tensor& end, const Optional& each, const Optional& each_bias,
     const Optional& shared, const Optional& shared_bias, int64_t linear_rows, const OptionalList& weights,
@@ -156,16 +156,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_passes(
   const c10::cuda::CUDAGuard guard(x.device());
   // The Hopper kernels of restore read M in the tokens' type alone, the general ones in float. Up to 64 shared rows fit
   // into the former's shared memory at every width that core serves in one launch.
-  const bool float_m = keep || !hopper_chosen() || restore_rows.dim() == 3 || restore_rows.size(0) > 64;
-  const auto middle =
-      core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout, x.scalar_type(), float_m);
-  check_restore("restore", x, sequences, restore_rows, value_or_absent(restore_bias), middle.m,
-                value_or_absent(out_bias), heads);
+  const bool float_m = !hopper_chosen() || restore_rows.dim() == 3 || restore_rows.size(0) > 64;
+  const KeptMixture keeps(x, linear, p);
+  const auto middle = core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout,
+                                  {x.scalar_type(), float_m, keep && keeps.centred});
+  const auto m = middle.m.defined() ? middle.m : middle.rounded;
+  check_restore("restore", x, sequences, restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias),
+                heads);
   const auto y = restore_fused(
       x, sequences,
-      {restore_rows, value_or_absent(restore_bias), middle.m, value_or_absent(out_bias), heads, linear, middle.rounded},
+      {restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias), heads, linear, middle.rounded},
       dropout);
-  return {y, middle.compressed, summary.c, summary.r, summary.lse, middle.m};
+  return {y,         middle.compressed, summary.c,
+          summary.r, summary.lse,       middle.centred.defined() ? middle.centred : middle.rounded};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> attention_forward_cuda(
@@ -204,11 +207,15 @@ std::vector<Tensor> attention_backward_cuda(const Tensor& x, const Tensor& begin
                                         dcompressed);
   }
   const auto dropout = dropout_of(p, rng);
-  const auto of_restore = restore_backward_fused(
-      x, sequences, {restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias), heads, linear}, dropout,
-      dy);
-  static const auto core = typed_operator<signature::CoreBackward>("dba::core_backward");
-  const auto of_core = core.call(c, r, weights, heads, p, rng, of_restore.dm, dcompressed);
+  RestoreOperands of_forward{restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias), heads, linear};
+  if (KeptMixture(x, linear, p).rounded && m.scalar_type() == x.scalar_type()) {
+    of_forward.m_rounded = aligned(m);
+  }
+  const auto of_restore = restore_backward_fused(x, sequences, of_forward, dropout, dy);
+  // The weights of a softmax add up to one unless dropout takes some away, or they are linear.
+  const bool sums_vary = p > 0 || linear_rows > 0;
+  const auto of_core = core_backward_on_gpu(c, r, core_weights(weights), heads, dropout, of_restore.dm,
+                                            value_or_absent(dcompressed), sums_vary);
   const auto of_compress =
       compress_backward_fused(x, sequences, score_rows(each, each_bias, shared, shared_bias, linear_rows), dropout,
                               {c, r, lse}, of_core[0], of_core[1], {}, of_restore.dscores, restore_rows);

@@ -47,6 +47,20 @@ struct ScoreOperand {
   }
 };
 
+/// Where a gradient's sums go. The general kernels write floats alone.
+struct SumOut {
+  void* data = nullptr;
+  Element type = Element::float32;
+
+  __host__ __device__ float* floats() const {
+    return static_cast<float*>(data);
+  }
+  /// The same from number `first` on.
+  SumOut from(int64_t first) const {
+    return {static_cast<unsigned char*>(data) + first * (type == Element::float32 ? 4 : 2), type};
+  }
+};
+
 /// p = 0: no dropout, rng may be null.
 struct DropoutKey {
   const int64_t* rng = nullptr;  // seed, offset
@@ -100,9 +114,9 @@ struct RestoreBackwardArguments {
   Matrix dy;                 // (N, d_out) elements
   void* dscores;             // (N, S) elements, contiguous; rows of nobody are zeroed
   float* dm;                 // (B, S, d_out)
-  float* dout_bias;          // (d_out) or null
-  float* drows;              // (S, d) shared, or (B, S, d) each
-  float* dbias;              // (S) shared, or (B, S) each, or null
+  SumOut dout_bias;          // (d_out) or null
+  SumOut drows;              // (S, d) shared, or (B, S, d) each
+  SumOut dbias;              // (S) shared, or (B, S) each, or null
   void* workspace;
 };
 
@@ -118,7 +132,7 @@ struct CompressBackwardArguments {
   ScoreOperand restore_rows;  // its S rows
   void* dx;                   // (N, d) elements, contiguous; rows of nobody are zeroed
   float* deach;               // (B, each_rows, d) or null
-  float* dshared;             // (shared_rows, d) or null
+  SumOut dshared;             // (shared_rows, d) or null
   float* dscore_sums;         // (B, L) Σ over tokens of the scores' gradient of the linear rows, or null; rows that
                               // pass a softmax are left alone (theirs is dlse)
   void* spare;                // may be overwritten once dx is made, dscores' own memory for one; 16-byte aligned
