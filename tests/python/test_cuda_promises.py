@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -23,6 +24,31 @@ def test_thirty_repetitions_have_identical_bits(dtype):
     first = run_attention(operands, batch, 4, 0.1)
     for _ in range(30):
         assert all(torch.equal(a, b) for a, b in zip(first, run_attention(operands, batch, 4, 0.1), strict=True))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_the_first_call_of_a_thread_may_be_any_of_ours(dtype):
+    """Where PyTorch has not used the GPU yet, nobody has made its context the thread's."""
+    batch = Batch([106, 0, 300], gaps=(0,))
+    x, rows, m = (torch.randn(*shape, device="cuda").to(dtype) for shape in ((batch.rows, 64), (8, 64), (3, 8, 64)))
+    rng = torch.tensor(RNG, device="cuda")
+    bounds = batch.begin_tensor, batch.end_tensor
+    dy, c, r, lse = torch.randn_like(x), *torch.ops.dba.compress(x, *bounds, None, None, rows, None, 0, 0.0, rng)
+    calls = [
+        lambda: torch.ops.dba.compress(x, *bounds, None, None, rows, None, 0, 0.0, rng),
+        lambda: torch.ops.dba.compress_backward(x, *bounds, None, None, rows, None, 0, 0.0, rng, c, r, lse, c, r, None),
+        lambda: (torch.ops.dba.restore(x, *bounds, rows, None, m, None, 2, False, 0.0, rng),),
+        lambda: torch.ops.dba.restore_backward(x, *bounds, rows, None, m, None, 2, False, 0.0, rng, dy),
+    ]
+    for call in calls:
+        expected, found = call(), []
+        torch.cuda.synchronize()
+        thread = threading.Thread(target=lambda: found.extend(call()))
+        thread.start()
+        thread.join()
+        torch.cuda.synchronize()
+        assert len(found) == len(expected)
+        assert all(a is b is None or torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -103,7 +103,7 @@ cudaError_t compress_backward(const CompressBackwardArguments& a, int multiproce
     return status;
   }
   return launch_rows_backward({shared, f.element, dropout, f.x, plan.division, f.rows.each_rows, a.deach, a.dshared,
-                               plan.parts, plan.shared_parts},
+                               a.dshared_bias, plan.parts, plan.shared_parts},
                               stream);
 }
 

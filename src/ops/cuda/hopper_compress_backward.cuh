@@ -72,6 +72,7 @@ struct RowsBackward {
   int each_rows;
   float* deach;             // (B, each_rows, d) or null
   SumOut dshared;           // (shared rows, d) or null
+  SumOut dshared_bias;      // (shared rows), becomes zeros, or null
   float* parts;             // (places of the division, 64, d)
   RangeParts shared_parts;  // of shared rows padded to 64, d each
 };

@@ -50,8 +50,6 @@ struct MergeSums {
   float* out;
 };
 
-cudaError_t launch_merge_sums(const MergeSums& merge, cudaStream_t stream);
-
 /// What ranges leave, `stride` floats each; those from `split` on lie in another piece of memory.
 struct RangeParts {
   float* parts = nullptr;
@@ -66,7 +64,7 @@ struct RangeParts {
 
 /// Sums that are made in one launch: out[i] = Σ over ranges of parts.of(range)[offset + i], in order.
 struct RangeSums {
-  static constexpr int kMost = 4;
+  static constexpr int kMost = 5;
   struct One {
     RangeParts parts;
     int64_t offset;
@@ -82,7 +80,8 @@ struct RangeSums {
   }
 };
 
-cudaError_t launch_range_sums(const RangeSums& sums, cudaStream_t stream);
+/// Both, in one launch. Without slots or sequences there is nothing to merge.
+cudaError_t launch_sums(const MergeSums& merge, const RangeSums& sums, cudaStream_t stream);
 
 /// Panels of 64 columns that a width is served with: 1, 2 or 4.
 inline int panels_for(int width) {

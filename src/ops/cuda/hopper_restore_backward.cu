@@ -174,8 +174,7 @@ cudaError_t launch(const RestoreBackwardArguments& a, int multiprocessors, cudaS
   if (a.dout_bias.data != nullptr) {
     sums.add({plan.dout_bias_parts, f.out_width}, 0, plan.ranges * kSummers, a.dout_bias, f.out_width);
   }
-  const auto status = launch_merge_sums({k.bounds, division, plan.dm_parts, false, k.slots, f.out_width, a.dm}, stream);
-  return status == cudaSuccess ? launch_range_sums(sums, stream) : status;
+  return launch_sums({k.bounds, division, plan.dm_parts, false, k.slots, f.out_width, a.dm}, sums, stream);
 }
 
 template <class T>

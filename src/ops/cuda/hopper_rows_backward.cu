@@ -65,9 +65,7 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
   const auto& division = a.division;
   const int blocks = division.pairs * division.pair_ranges + division.single_ranges / 2;
   status = launch_overlapped(kernel, blocks, kThreads, kBytes, stream, map, k);
-  if (status == cudaSuccess && a.each_rows > 0) {
-    status = launch_merge_sums({k.s.bounds, division, a.parts, true, a.each_rows, k.s.width, a.deach}, stream);
-  }
+  const MergeSums merge{k.s.bounds, division, a.parts, true, a.each_rows, k.s.width, a.deach};
   // The last block may be divided into another number of ranges than the pairs before it.
   RangeSums sums;
   for (int row = 0; row < shared_rows;) {
@@ -80,7 +78,10 @@ cudaError_t launch(const RowsBackward& a, cudaStream_t stream) {
              a.dshared.from(static_cast<int64_t>(row) * k.s.width), static_cast<int64_t>(until - row) * k.s.width);
     row = until;
   }
-  return status == cudaSuccess ? launch_range_sums(sums, stream) : status;
+  if (a.dshared_bias.data != nullptr) {
+    sums.add({}, 0, /*ranges=*/0, a.dshared_bias, shared_rows);
+  }
+  return status == cudaSuccess ? launch_sums(merge, sums, stream) : status;
 }
 
 template <class T>

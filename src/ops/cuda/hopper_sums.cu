@@ -14,7 +14,7 @@ constexpr int kWarps = 8;
 constexpr int kFullGrid = 2048;
 /// Parts that a thread has on their way at a time.
 constexpr int kAhead = 8;
-/// Numbers to a thread block of range_sums_kernel: 128 bytes of each range.
+/// Numbers to a thread block of range_sums: 128 bytes of each range.
 constexpr int kBlockNumbers = 32;
 
 __device__ inline void add(float4& sum, const float4& value) {
@@ -24,12 +24,17 @@ __device__ inline void add(float4& sum, const float4& value) {
   sum.w += value.w;
 }
 
+struct Shared {
+  float4 arrived[kAhead][32 * kWarps];
+  float4 partial[kWarps][32];
+};
+
 /// Four numbers each: Σ of what at(part) points to over part = first, first + step, … below count, in order. kAhead are
 /// on their way at a time, to a place of the thread's own in shared memory: loads to registers wait for each other,
 /// wherever the compiler puts the additions between them.
 template <class At>
-__device__ inline float4 sum_parts(int first, int step, int count, At at) {
-  __shared__ float4 arrived[kAhead][32 * kWarps];
+__device__ inline float4 sum_parts(Shared& shared, int first, int step, int count, At at) {
+  auto& arrived = shared.arrived;
   float4 sum{};
 #pragma unroll 1
   for (; first < count; first += kAhead * step) {
@@ -50,28 +55,38 @@ __device__ inline float4 sum_parts(int first, int step, int count, At at) {
   return sum;
 }
 
-/// A thread block (x: sequence, y: share of its rows, z: 128 of their columns). `sharers` warps, 1 to 8, share a row's
-/// parts: many where there are many parts and few rows.
-__global__ void __launch_bounds__(32 * kWarps) merge_sums_kernel(const MergeSums m, int sharers) {
-  __shared__ float4 partial[kWarps][32];
+/// How the merging is divided: thread blocks for a sequence, a share of its rows and 128 of their columns. `sharers`
+/// warps, 1 to 8, share a row's parts: many where there are many parts and few rows.
+struct MergeGrid {
+  int sharers = 1;
+  int row_blocks = 0;
+  int column_blocks = 0;
+  int64_t blocks = 0;
+};
+
+/// What thread block `number` of the merging does.
+__device__ inline void merge_sums(Shared& shared, const MergeSums& m, const MergeGrid& grid, int number) {
+  auto& partial = shared.partial;
+  const int sharers = grid.sharers;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int column = 128 * static_cast<int>(blockIdx.z) + 4 * lane;
+  const int sequence = number % m.bounds.count;
+  const int row_block = number / m.bounds.count % grid.row_blocks;
+  const int column = 128 * (number / m.bounds.count / grid.row_blocks) + 4 * lane;
   const int member = warp % sharers;
   const int rows_at_once = kWarps / sharers;
-  const int step = rows_at_once * static_cast<int>(gridDim.y);
+  const int step = rows_at_once * grid.row_blocks;
   take_turn();
-  const int sequence = static_cast<int>(blockIdx.x);
   const int begin = static_cast<int>(m.bounds.begin[sequence]);
   const int end = static_cast<int>(m.bounds.end[sequence]);
-  for (int first = rows_at_once * static_cast<int>(blockIdx.y); first < m.slots; first += step) {
+  for (int first = rows_at_once * row_block; first < m.slots; first += step) {
     const int slot = first + warp / sharers;
     const bool exists = slot < m.slots && column < m.width;
     const int block = slot / kBlockSlots;
     const int pieces = m.two_each && m.division.is_single(block) ? 2 : 1;
     const Places places = exists ? places_of(m.division, pieces, block, begin, end) : Places{};
     const float* parts = m.parts + slot % kBlockSlots * m.width + column;
-    float4 sum = sum_parts(member, sharers, places.count, [&](int part) {
+    float4 sum = sum_parts(shared, member, sharers, places.count, [&](int part) {
       return parts + static_cast<int64_t>(places[part]) * kBlockSlots * m.width;
     });
     if (sharers > 1) {
@@ -107,14 +122,13 @@ __device__ inline void store(const SumOut& out, int64_t at, float value) {
   }
 }
 
-/// 32 numbers of one of the sums to a thread block, four to a thread; ranges dealt out to 32 teams of eight threads.
-__global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_constant__ RangeSums sums) {
+/// What thread block `block` of the sums over ranges does: 32 numbers of one of them, four to a thread; ranges dealt out
+/// to 32 teams of eight threads.
+__device__ inline void range_sums(Shared& shared, const RangeSums& sums, int block) {
   constexpr int kTeam = kBlockNumbers / 4;
-  __shared__ __align__(16) float partial[kWarps][kBlockNumbers];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int lane = thread % 32;
-  int block = static_cast<int>(blockIdx.x);
   int which = 0;
   while (block >= blocks_for(sums.sum[which])) {
     block -= blocks_for(sums.sum[which++]);
@@ -128,7 +142,7 @@ __global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_co
   const int split = own.parts.split;
   const int64_t stride = own.parts.stride;
   take_turn();
-  float4 sum = sum_parts(thread / kTeam, 32 * kWarps / kTeam, ranges, [&](int range) {
+  float4 sum = sum_parts(shared, thread / kTeam, 32 * kWarps / kTeam, ranges, [&](int range) {
     const bool behind = range >= split;  // RangeParts::of without a branch
     return (behind ? rest : parts) + (behind ? range - split : range) * stride;
   });
@@ -138,39 +152,54 @@ __global__ void __launch_bounds__(32 * kWarps) range_sums_kernel(const __grid_co
                          __shfl_xor_sync(~0u, sum.z, mask), __shfl_xor_sync(~0u, sum.w, mask)));
   }
   if (lane < kTeam) {
-    *reinterpret_cast<float4*>(&partial[warp][4 * lane]) = sum;
+    shared.partial[warp][lane] = sum;
   }
   __syncthreads();
   if (warp == 0 && first_number + lane < own.size) {
-    float all = partial[0][lane];
+    const auto of_warp = [&](int other) { return reinterpret_cast<const float*>(shared.partial[other])[lane]; };
+    float all = of_warp(0);
 #pragma unroll
     for (int other = 1; other < kWarps; ++other) {
-      all += partial[other][lane];
+      all += of_warp(other);
     }
     store(own.out, first_number + lane, all);
   }
 }
 
-}  // namespace
+__global__ void __launch_bounds__(32 * kWarps)
+    sums_kernel(const __grid_constant__ MergeSums merge, const MergeGrid grid, const __grid_constant__ RangeSums sums) {
+  __shared__ Shared shared;
+  const int64_t number = blockIdx.x;
+  if (number < grid.blocks) {
+    merge_sums(shared, merge, grid, static_cast<int>(number));
+  } else {
+    range_sums(shared, sums, static_cast<int>(number - grid.blocks));
+  }
+}
 
-cudaError_t launch_merge_sums(const MergeSums& m, cudaStream_t stream) {
+MergeGrid grid_of(const MergeSums& m) {
+  MergeGrid grid;
   if (m.bounds.count == 0 || m.slots == 0) {
-    return cudaSuccess;
+    return grid;
   }
   const auto& division = m.division;
   const int ranges = division.pair_ranges > division.single_ranges ? division.pair_ranges : division.single_ranges;
-  int sharers = 1;
-  while (sharers < kWarps && ranges > kAhead * sharers * m.bounds.count) {
-    sharers *= 2;
+  while (grid.sharers < kWarps && ranges > kAhead * grid.sharers * m.bounds.count) {
+    grid.sharers *= 2;
   }
-  const int row_blocks = (m.slots * sharers + kWarps - 1) / kWarps;
+  const int row_blocks = (m.slots * grid.sharers + kWarps - 1) / kWarps;
   const int enough = kFullGrid / m.bounds.count + 1;
-  const dim3 grid(m.bounds.count, row_blocks < enough ? row_blocks : enough, (m.width + 127) / 128);
-  return launch_overlapped(merge_sums_kernel, grid, 32 * kWarps, 0, stream, m, sharers);
+  grid.row_blocks = row_blocks < enough ? row_blocks : enough;
+  grid.column_blocks = (m.width + 127) / 128;
+  grid.blocks = int64_t{m.bounds.count} * grid.row_blocks * grid.column_blocks;
+  return grid;
 }
 
-cudaError_t launch_range_sums(const RangeSums& sums, cudaStream_t stream) {
-  int blocks = 0;
+}  // namespace
+
+cudaError_t launch_sums(const MergeSums& merge, const RangeSums& sums, cudaStream_t stream) {
+  const MergeGrid grid = grid_of(merge);
+  int64_t blocks = grid.blocks;
   for (int i = 0; i < sums.count; ++i) {
     if (sums.sum[i].parts.stride % 4 != 0 || sums.sum[i].offset % 4 != 0) {
       return cudaErrorInvalidValue;  // four numbers are read at once
@@ -180,7 +209,7 @@ cudaError_t launch_range_sums(const RangeSums& sums, cudaStream_t stream) {
   if (blocks == 0) {
     return cudaSuccess;
   }
-  return launch_overlapped(range_sums_kernel, blocks, 32 * kWarps, 0, stream, sums);
+  return launch_overlapped(sums_kernel, static_cast<unsigned>(blocks), 32 * kWarps, 0, stream, merge, grid, sums);
 }
 
 }  // namespace dba::ops::cuda::hopper

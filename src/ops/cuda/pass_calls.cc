@@ -250,8 +250,14 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
   arguments.dscore_sums = float_data(score_sums);
   const bool hopper = hopper_serves("compress_backward", x, hopper::compress_backward_obstacle(arguments));
   result.shared = sums_for(rows.shared, /*floats_alone=*/!hopper);
+  // A constant added to a softmax row changes its log-sum-exp and nothing else.
+  const bool no_bias_gradient = !of_lse.defined() && rows.linear == 0;
   if (shared_rows > 0) {
     arguments.dshared = sum_out(result.shared);
+    if (hopper && no_bias_gradient) {
+      result.shared_bias = sums_for(rows.shared_bias, /*floats_alone=*/false);
+      arguments.dshared_bias = sum_out(result.shared_bias);
+    }
   }
   if (!hopper) {
     call.widen_biases();
@@ -265,10 +271,11 @@ CompressGradients compress_backward_fused(const Tensor& x, const Sequences& sequ
                         : general::compress_backward(arguments, stream));
 
   if (any_bias) {
-    // A constant added to a softmax row changes its log-sum-exp and nothing else.
-    if (!of_lse.defined() && rows.linear == 0) {
+    if (no_bias_gradient) {
       result.each_bias = rows.each_bias.defined() ? at::zeros_like(rows.each_bias) : Tensor();
-      result.shared_bias = rows.shared_bias.defined() ? at::zeros_like(rows.shared_bias) : Tensor();
+      if (rows.shared_bias.defined() && !result.shared_bias.defined()) {
+        result.shared_bias = at::zeros_like(rows.shared_bias);
+      }
       return result;
     }
     auto sums = of_lse.defined() ? of_lse : at::zeros(r.sizes(), options);

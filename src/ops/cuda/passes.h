@@ -133,6 +133,7 @@ struct CompressBackwardArguments {
   void* dx;                   // (N, d) elements, contiguous; rows of nobody are zeroed
   float* deach;               // (B, each_rows, d) or null
   SumOut dshared;             // (shared_rows, d) or null
+  SumOut dshared_bias;        // (shared_rows), becomes zeros, or null; the Hopper kernels alone
   float* dscore_sums;         // (B, L) Σ over tokens of the scores' gradient of the linear rows, or null; rows that
                               // pass a softmax are left alone (theirs is dlse)
   void* spare;                // may be overwritten once dx is made, dscores' own memory for one; 16-byte aligned

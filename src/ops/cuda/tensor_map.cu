@@ -32,6 +32,14 @@ cudaError_t encode_map(CUtensorMap& map, Element element, const void* data, cons
   if (encode == nullptr) {
     return cudaErrorNotSupported;
   }
+  // The driver's function wants a current context. A thread whose first word to the GPU this is has none, before the
+  // runtime gives it one.
+  int device = 0;
+  for (const auto status : {cudaGetDevice(&device), cudaSetDevice(device)}) {
+    if (status != cudaSuccess) {
+      return status;
+    }
+  }
   const auto type = element == Element::float16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const cuuint32_t steps[] = {1, 1, 1};
   const auto status = encode(&map, type, kDimensions, const_cast<void*>(data), sizes, strides, box, steps,
