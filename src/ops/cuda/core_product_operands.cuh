@@ -82,6 +82,35 @@ struct OperandCopy {
     }
   }
 
+  /// Lines along k stay the same from stage to stage. A thread keeps those of its pieces of 16 bytes.
+  static constexpr int kKeptNumbers = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kKeptOfLine = kStep / kKeptNumbers;
+  static constexpr int kKept = kTile / (kThreads / kKeptOfLine);
+  struct Kept {
+    const T* line[kKept];
+
+    __device__ void find(const void* const* lines) {
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+        line[i] = static_cast<const T*>(lines[static_cast<int>(threadIdx.x) / kKeptOfLine + i * (kTile / kKept)]);
+      }
+    }
+  };
+
+  __device__ void stage(T* to, const Kept& kept, int k) const {
+    const int number = static_cast<int>(threadIdx.x) % kKeptOfLine * kKeptNumbers;
+    const int left = depth - k - number;
+    const int bytes = max(0, min(16, left * static_cast<int>(sizeof(T))));
+    const int from = left > 0 ? k + number : 0;
+    to += static_cast<int>(threadIdx.x) / kKeptOfLine * kLine<T, false> + number;
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if (kept.line[i] != nullptr) {
+        copy_async<16>(to + i * (kTile / kKept) * kLine<T, false>, kept.line[i] + from, bytes);
+      }
+    }
+  }
+
   __device__ void stage(T* to, const void* const* lines, int k, int chunk) const {
     if (matrix.data == nullptr) {
 #pragma unroll 1

@@ -21,6 +21,7 @@ struct Plan {
   int first_block;
   int a_chunk;  // bytes that one copy instruction may take from A's rows, and from B's
   int b_chunk;
+  bool quads;      // four numbers of a row of the result can be written at once
   int steps;       // of a slice
   int slices;      // of the depth
   float* partial;  // (slices, heads, rows, columns), where there is more than one slice
@@ -69,9 +70,10 @@ inline int slices_of(const Product& product) {
   return over_rows || lonely ? std::clamp((steps + kSliceSteps - 1) / kSliceSteps, 1, kMostSlices) : 1;
 }
 
+/// In fours, so that the next product's begin where four can be written at once.
 inline int64_t partial_numbers(const Product& product) {
   const int slices = slices_of(product);
-  return slices == 1 ? 0 : int64_t{slices} * product.heads * product.rows * product.columns;
+  return slices == 1 ? 0 : (int64_t{slices} * product.heads * product.rows * product.columns + 3) / 4 * 4;
 }
 
 /// The blocks of a list whose operands have numbers of `a_bytes` and `b_bytes`.
@@ -97,12 +99,17 @@ inline Launch plan_products(const ProductList& list, int64_t a_bytes, int64_t b_
     const bool a_across = product.orientation == Orientation::across_across;
     const bool b_across = product.orientation != Orientation::along_along;
     Plan& plan = work.plan[work.count];
-    plan = {static_cast<int>(launch.blocks), 16, 16, (steps_of(product) + slices - 1) / slices, slices, workspace};
+    plan = {static_cast<int>(launch.blocks), 16, 16, product.columns % 4 == 0, (steps_of(product) + slices - 1) / slices, slices, workspace};
     for (int j = 0; j < product.parts; ++j) {
       const ProductPart& part = product.part[j];
       plan.a_chunk = std::min(plan.a_chunk, chunk(part.a, a_across ? part.depth : product.rows, a_bytes));
       plan.b_chunk =
           std::min(plan.b_chunk, chunk(part.b, b_across ? part.depth : product.columns, a_across ? a_bytes : b_bytes));
+    }
+    if (slices == 1) {
+      const bool plain = product.orientation != Orientation::copy && product.wide_out && product.rounded == nullptr;
+      plan.quads = plan.quads && plain && chunk(product.out, product.rows, sizeof(float)) == 16 &&
+                   reinterpret_cast<int64_t>(product.add) % 16 == 0;
     }
     workspace += partial_numbers(product);
     work.product[work.count++] = product;

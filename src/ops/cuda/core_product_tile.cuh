@@ -8,7 +8,8 @@
 /// shared memory.
 namespace dba::ops::cuda::product_tile {
 
-constexpr int kSumStride = kTile + 1;
+/// Four numbers of a row are read at once, and rows that a warp writes at once begin in different banks.
+constexpr int kSumStride = kTile + 8;
 
 /// Where a tile lies: its head, its first row and column of the product; and which steps of the depth are summed.
 struct TilePlace {
@@ -49,11 +50,30 @@ __device__ void accumulate(const Product& product, const TilePlace& at, int a_ch
       }
     }
   };
+  typename OperandCopy<A, kAAcross>::Kept kept_of_a;
+  typename OperandCopy<B, kBAcross>::Kept kept_of_b;
   const auto copy_next = [&] {
     if (copies < at.steps) {
       const int stage = copies % kStages;
-      copy_of_a().stage(left(stage), lines[kAAcross ? copies % 2 : part % 2][0], k, a_chunk);
-      copy_of_b().stage(right(stage), lines[kBAcross ? copies % 2 : part % 2][1], k, b_chunk);
+      const auto* const lines_of_a = lines[kAAcross ? copies % 2 : part % 2][0];
+      const auto* const lines_of_b = lines[kBAcross ? copies % 2 : part % 2][1];
+      const bool first_of_part = k == 0 || copies == 0;
+      if (!kAAcross && a_chunk == 16) {
+        if (first_of_part) {
+          kept_of_a.find(lines_of_a);
+        }
+        copy_of_a().stage(left(stage), kept_of_a, k);
+      } else {
+        copy_of_a().stage(left(stage), lines_of_a, k, a_chunk);
+      }
+      if (!kBAcross && b_chunk == 16) {
+        if (first_of_part) {
+          kept_of_b.find(lines_of_b);
+        }
+        copy_of_b().stage(right(stage), kept_of_b, k);
+      } else {
+        copy_of_b().stage(right(stage), lines_of_b, k, b_chunk);
+      }
       k += kStep;
       if (k >= product.part[part].depth) {
         k = 0;

@@ -72,6 +72,39 @@ __device__ void write_tile(const Product& product, const TilePlace& at, const fl
   }
 }
 
+/// The same by fours of floats, for Plan::quads.
+template <class T>
+__device__ void write_quads(const Product& product, const TilePlace& at, const float* sums, const TileRows& rows) {
+  constexpr int kOfRow = kTile / 4;
+  const int of_tile = static_cast<int>(threadIdx.x) % kOfRow * 4;
+  const int column = at.column + of_tile;
+  if (column >= product.columns) {
+    return;
+  }
+  float bias[4] = {};
+  if (product.bias != nullptr) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      bias[i] = widened(static_cast<const T*>(product.bias)[at.head * product.columns + column + i]);
+    }
+  }
+  auto* const out = static_cast<float*>(const_cast<void*>(product.out.data));
+  const int count = min(kTile, product.rows - at.row);
+#pragma unroll 2
+  for (int row = static_cast<int>(threadIdx.x) / kOfRow; row < count; row += kThreads / kOfRow) {
+    const float r = rows.sum[row];
+    const int64_t to = rows.out[row] + column;
+    float4 value = *reinterpret_cast<const float4*>(sums + row * kSumStride + of_tile);
+    value = make_float4(fmaf(r, bias[0], value.x) * product.scale, fmaf(r, bias[1], value.y) * product.scale,
+                        fmaf(r, bias[2], value.z) * product.scale, fmaf(r, bias[3], value.w) * product.scale);
+    if (product.add != nullptr) {
+      const float4 more = *reinterpret_cast<const float4*>(product.add + to);
+      value = make_float4(value.x + more.x, value.y + more.y, value.z + more.z, value.w + more.w);
+    }
+    *reinterpret_cast<float4*>(out + to) = value;
+  }
+}
+
 template <class Left, class Right, class Math>
 __global__ void __launch_bounds__(kThreads, 3) multiply_kernel(const __grid_constant__ Work work) {
   extern __shared__ __align__(16) unsigned char stages[];
@@ -126,11 +159,22 @@ __global__ void __launch_bounds__(kThreads, 3) multiply_kernel(const __grid_cons
   }
   const auto* sums = reinterpret_cast<const float*>(stages);
   if (plan.slices == 1) {
-    write_tile<Right>(product, at, sums, rows);
+    plan.quads ? write_quads<Right>(product, at, sums, rows) : write_tile<Right>(product, at, sums, rows);
     return;
   }
   float* const partial =
       plan.partial + static_cast<int64_t>(slice * product.heads + at.head) * product.rows * product.columns;
+  if (plan.quads) {
+    constexpr int kOfRow = kTile / 4;
+    const int column = at.column + thread % kOfRow * 4;
+    const int count = column < product.columns ? min(kTile, product.rows - at.row) : 0;
+#pragma unroll 2
+    for (int row = thread / kOfRow; row < count; row += kThreads / kOfRow) {
+      *reinterpret_cast<float4*>(partial + static_cast<int64_t>(at.row + row) * product.columns + column) =
+          *reinterpret_cast<const float4*>(sums + row * kSumStride + thread % kOfRow * 4);
+    }
+    return;
+  }
   for (int i = thread; i < kTile * kTile; i += kThreads) {
     const int row = at.row + i / kTile, column = at.column + i % kTile;
     if (row < product.rows && column < product.columns) {
