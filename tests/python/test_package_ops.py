@@ -118,6 +118,25 @@ def test_the_gradients_operators_have_right_schemas_and_shapes(case, p):
     torch.library.opcheck(getattr(torch.ops.dba, name + "_backward").default, (*arguments, *saved), test_utils=checks)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_what_attention_keeps_on_a_gpu_is_what_compilers_see(dtype, linear, p):
+    """M for the backward is in the tokens' type there."""
+    on_gpu = lambda t: t.cuda().to(dtype) if t.is_floating_point() else t.cuda()
+    arguments = [[None if t is None else on_gpu(t) for t in a] if isinstance(a, list)
+                 else on_gpu(a) if isinstance(a, torch.Tensor) else a for a in detached(attention(Inputs(1), p))]
+    arguments[13] = linear
+    checks = ("test_schema", "test_faketensor")
+    forward = torch.ops.dba.attention_forward.default
+    torch.library.opcheck(forward, tuple(arguments), test_utils=checks)
+    y, compressed, *kept = forward(*arguments)
+    assert kept[-1].dtype == dtype
+    torch.library.opcheck(torch.ops.dba.attention_backward.default,
+                          (*arguments, *kept, torch.ones_like(y), torch.ones_like(compressed)), test_utils=checks)
+
+
 def test_every_operator_is_among_the_cases():
     differentiable = {name.removeprefix("dba::").split(".")[0] for name in torch._C._dispatch_get_all_op_names()
                       if name.startswith("dba::")}

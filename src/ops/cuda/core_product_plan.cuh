@@ -99,7 +99,8 @@ inline Launch plan_products(const ProductList& list, int64_t a_bytes, int64_t b_
     const bool a_across = product.orientation == Orientation::across_across;
     const bool b_across = product.orientation != Orientation::along_along;
     Plan& plan = work.plan[work.count];
-    plan = {static_cast<int>(launch.blocks), 16, 16, product.columns % 4 == 0, (steps_of(product) + slices - 1) / slices, slices, workspace};
+    plan = {static_cast<int>(launch.blocks),           16,     16,       product.columns % 4 == 0,
+            (steps_of(product) + slices - 1) / slices, slices, workspace};
     for (int j = 0; j < product.parts; ++j) {
       const ProductPart& part = product.part[j];
       plan.a_chunk = std::min(plan.a_chunk, chunk(part.a, a_across ? part.depth : product.rows, a_bytes));

@@ -296,8 +296,8 @@ __device__ inline void mix_out(const MixOut& out, int out_width, const SplitTile
             *reinterpret_cast<uint2*>(rounded + to) = make_uint2(pack<T>(value.x, value.y), pack<T>(value.z, value.w));
           }
           if (centred != nullptr) {
-            *reinterpret_cast<uint2*>(centred + to) =
-                make_uint2(pack<T>(value.x - mean[0], value.y - mean[1]), pack<T>(value.z - mean[2], value.w - mean[3]));
+            *reinterpret_cast<uint2*>(centred + to) = make_uint2(pack<T>(value.x - mean[0], value.y - mean[1]),
+                                                                 pack<T>(value.z - mean[2], value.w - mean[3]));
           }
         }
       }

@@ -168,9 +168,8 @@ std::vector<Tensor> fold_stack_backward_cuda(const Tensor& z, at::TensorList wei
   const auto given = products.typed(*drows);
   const auto all_rows = given.size(-2);
   const auto given_bias = dbias.has_value() ? products.typed(*dbias) : Tensor();
-  const bool biased = given_bias.defined() &&
-                      std::any_of(products.biases.begin(), products.biases.end(),
-                                  [](const Tensor& bias) { return bias.defined(); });
+  const bool biased = given_bias.defined() && std::any_of(products.biases.begin(), products.biases.end(),
+                                                          [](const Tensor& bias) { return bias.defined(); });
   const auto wide_bias = biased ? given_bias.to(at::kFloat) : Tensor();
 
   auto list = products.list();

@@ -181,8 +181,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     }
   });
   if (!of_each && given.dshared.floats() != nullptr) {
-    float* to =
-        (plan.split.ranges == 1 ? given.dshared.floats() : plan.shared + range * rows.shared_rows * width) + own * kWidth;
+    float* to = (plan.split.ranges == 1 ? given.dshared.floats() : plan.shared + range * rows.shared_rows * width) +
+                own * kWidth;
     acc.write_rows(
         [&](int r) { return r < count ? to + static_cast<int64_t>(slot0 - rows.each_rows + r) * width : nullptr; },
         own_width, width % 2 == 0);
@@ -210,7 +210,8 @@ cudaError_t write_row_gradient(const CompressBackwardArguments& given, const Com
     status = merge_sequence_sums(forward.bounds, plan.split, {given.deach, plan.each, count, count}, stream);
   }
   if (status == cudaSuccess && given.dshared.floats() != nullptr && plan.split.ranges > 1) {
-    status = add_ranges(given.dshared.floats(), plan.shared, plan.split.ranges, forward.rows.shared_rows * width, stream);
+    status =
+        add_ranges(given.dshared.floats(), plan.shared, plan.split.ranges, forward.rows.shared_rows * width, stream);
   }
   if (status == cudaSuccess && given.dscore_sums != nullptr && forward.rows.linear > 0) {
     const int64_t slots = row_count(forward.rows), first = slots - forward.rows.linear;

@@ -122,8 +122,8 @@ __device__ inline void store(const SumOut& out, int64_t at, float value) {
   }
 }
 
-/// What thread block `block` of the sums over ranges does: 32 numbers of one of them, four to a thread; ranges dealt out
-/// to 32 teams of eight threads.
+/// What thread block `block` of the sums over ranges does: 32 numbers of one of them, four to a thread; ranges dealt
+/// out to 32 teams of eight threads.
 __device__ inline void range_sums(Shared& shared, const RangeSums& sums, int block) {
   constexpr int kTeam = kBlockNumbers / 4;
   const int thread = static_cast<int>(threadIdx.x);
