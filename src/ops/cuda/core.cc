@@ -195,6 +195,7 @@ bool forward_in_one_launch(const CoreCall& call, const CoreDevice& device, const
 
 FusedCore core_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weights, int64_t heads,
                       const Dropout& dropout, const WantedOfCore& wanted) {
+  TORCH_INTERNAL_ASSERT(!wanted.centred || wanted.type != at::kFloat);
   check_core("core", c, r, weights, heads);
   check_dropout("core", dropout, c.device());
   const c10::cuda::CUDAGuard guard(c.device());

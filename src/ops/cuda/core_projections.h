@@ -15,7 +15,7 @@ CoreAttendArguments attend_arguments(const CoreCall& call, const at::Tensor& q, 
 void append_paper_projections(ProductList& list, const CoreCall& call, const at::Tensor& q, const at::Tensor& k,
                               const at::Tensor& v);
 
-/// q, k, v of form `released`, before the attention between slots; `compressed` is written on the way. Two launches;
+/// q, k, v of form `released`, before the attention between slots; `compressed` is written on the way. Two lists;
 /// the first makes the product `beside` as well.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> project_released(const CoreCall& call, const at::Tensor& compressed,
                                                                 const std::optional<Product>& beside = {});

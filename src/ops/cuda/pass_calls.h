@@ -10,7 +10,8 @@ struct RestoreOperands {
   at::Tensor rows, bias, m, out_bias;
   int64_t heads;
   bool linear;
-  at::Tensor m_rounded = {};  ///< m in the tokens' type, where somebody has made it already
+  /// m in the tokens' type, where somebody has made it already; for the backward as KeptMixture says (ops/attention.h).
+  at::Tensor m_rounded = {};
 };
 
 Summary compress_fused(const at::Tensor& x, const Sequences& sequences, const ScoreRows& rows, const Dropout& dropout);
@@ -18,15 +19,18 @@ at::Tensor restore_fused(const at::Tensor& x, const Sequences& sequences, const 
                          const Dropout& dropout);
 
 struct RestoreGradients {
-  at::Tensor dscores;                   ///< (N, S) of x's type: the gradient of the scores, for dX
-  at::Tensor dm, rows, bias, out_bias;  ///< float; undefined where the operand is absent
+  at::Tensor dscores;  ///< (N, S) of x's type: the gradient of the scores, for dX
+  at::Tensor dm;       ///< float
+  /// Float, or of the operand's type where that is a half type and the Hopper kernels serve; undefined without one.
+  at::Tensor rows, bias, out_bias;
 };
 RestoreGradients restore_backward_fused(const at::Tensor& x, const Sequences& sequences,
                                         const RestoreOperands& operands, const Dropout& dropout, const at::Tensor& dy);
 
 struct CompressGradients {
   at::Tensor dx;
-  at::Tensor each, each_bias, shared, shared_bias;  ///< undefined where the operand is absent
+  /// Undefined where the operand is absent, and of its type or float.
+  at::Tensor each, each_bias, shared, shared_bias;
 };
 /// dc, dr and dlse may be undefined. With `dscores` (and restore's rows) restore's part of dX is added; its memory is
 /// used for other things afterwards.

@@ -7,7 +7,7 @@
 
 /// What the kernels of the two passes take: device pointers, sizes and a stream; no torch on this side.
 /// Sizes: N rows, B sequences, width d, L score rows, S = H·d_p slots of restore, output width d_out.
-/// "Element" is the tokens' type; sums, biases and everything on slots are float.
+/// "Element" is the tokens' type; sums, biases and everything on slots are float but where a SumOut says otherwise.
 namespace dba::ops::cuda {
 
 enum class Element { float16, bfloat16, float32 };

@@ -32,20 +32,25 @@ cudaError_t encode_map(CUtensorMap& map, Element element, const void* data, cons
   if (encode == nullptr) {
     return cudaErrorNotSupported;
   }
-  // The driver's function wants a current context. A thread whose first word to the GPU this is has none, before the
-  // runtime gives it one.
+  const auto type = element == Element::float16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const cuuint32_t steps[] = {1, 1, 1};
+  const auto succeeds = [&] {
+    return encode(&map, type, kDimensions, const_cast<void*>(data), sizes, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  };
+  if (succeeds()) {
+    return cudaSuccess;
+  }
+  // The driver's function wants a current context. A thread whose first word to the GPU this is has none until the
+  // runtime gives it the device's own; one that somebody has made current stays.
   int device = 0;
   for (const auto status : {cudaGetDevice(&device), cudaSetDevice(device)}) {
     if (status != cudaSuccess) {
       return status;
     }
   }
-  const auto type = element == Element::float16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint32_t steps[] = {1, 1, 1};
-  const auto status = encode(&map, type, kDimensions, const_cast<void*>(data), sizes, strides, box, steps,
-                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  return succeeds() ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 }  // namespace
