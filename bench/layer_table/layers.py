@@ -111,10 +111,8 @@ class PaperLayer(nn.Module):
     def library(self, x: Tensor, begin: Tensor, end: Tensor) -> Tensor:
         """The same by the operators of libdba.so; begin, end (B): where the sequences lie in the B·n rows."""
         ops = torch.ops.dba
-        scale = 1 / math.sqrt(self.d_h)
-        rows = [ops.fold(self.z, w.weight, None, self.heads, scale)[0] for w in (self.w_q, self.w_k)]
-        shared = torch.cat([*rows, self.f_c.weight])
-        bias = torch.cat([self.f_c.bias.new_zeros(2 * self.heads * self.d_p), self.f_c.bias])
+        shared, bias = ops.fold_stack(self.z, [self.w_q.weight, self.w_k.weight], [None, None], self.f_c.weight,
+                                      self.f_c.bias, self.heads, 1 / math.sqrt(self.d_h))
         weights = [self.w_q.weight, self.w_q.bias, self.w_k.weight, self.w_k.bias, self.w_v.weight, self.w_v.bias,
                    self.r, None, None, None, None, self.w_o.weight, None]
         y, _ = ops.attention(x.flatten(0, 1), begin, end, None, None, shared, bias, 0, weights, self.f_r.weight,
