@@ -32,6 +32,9 @@ struct Method {
   bool on_request = false;  ///< made only where --methods names it
 };
 
+/// An override of runs whose test set is evaluated beside the validation data, for a second number.
+inline constexpr std::string_view kWatchTest = "train.watch_test=true";
+
 /// One training run.
 struct Run {
   std::string task, method;

@@ -70,7 +70,7 @@ std::optional<Run> run_of(const Task& task, const Method& method, const std::str
     run.overrides.insert(run.overrides.end(), {"expect.update=0", "expect.accuracy=0"});
   }
   if (task.name == "text")
-    run.overrides.emplace_back("train.watch_test=true");
+    run.overrides.emplace_back(kWatchTest);
   return run;
 }
 

@@ -19,6 +19,8 @@ Run shortened(Run run, std::int64_t updates, const config::TrainConfig& config) 
     const auto scaled = std::llround(share * static_cast<double>(value));
     return std::to_string(std::clamp<std::int64_t>(scaled, std::min<std::int64_t>(value, 1), updates));
   };
+  // Of so few updates evaluations of a large test set would take most of the time.
+  std::erase(run.overrides, kWatchTest);
   for (const auto& [key, value] : {std::pair{"train.updates=", std::to_string(updates)},
                                    {"schedule.warmup=", in_measure(config.schedule.warmup)},
                                    {"train.evaluate_every=", in_measure(train.evaluate_every)},

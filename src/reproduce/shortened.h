@@ -10,8 +10,9 @@
 
 namespace dba::reproduce {
 
-/// The run with fewer updates, to try the whole chain: warm-up and evaluations come earlier in the same measure, and
-/// its variant says so, so that it is never taken for the whole one. `config` is what run.config holds.
+/// The run with fewer updates, to try the whole chain: warm-up and evaluations come earlier in the same measure, a test
+/// set is not watched along the way, and its variant says so, so that it is never taken for the whole one. `config` is
+/// what run.config holds.
 Run shortened(Run run, std::int64_t updates, const config::TrainConfig& config);
 
 /// What the variant of a shortened run consists of; nothing for that of a whole one.

@@ -126,6 +126,14 @@ TEST(Recipes, FiguresOfThePaperHaveThePrintedMeans) {
   EXPECT_DOUBLE_EQ(mean("dba_full_width"), 60.95);
 }
 
+TEST(Recipes, AShortenedRunDoesNotWatchTheTestSet) {
+  const auto run = select_runs(lra(), {{"text"}, {"linear"}, {}, {1}}).front();
+  const auto config = config::load_config(kConfigs / "lra" / run.config);
+  EXPECT_TRUE(configuration_of(run).train.watch_test);
+  EXPECT_FALSE(configuration_of(shortened(run, 2000, config)).train.watch_test)
+      << "40 times 25,000 reviews beside 64,000 to train on";
+}
+
 TEST(Recipes, AShortenedRunScalesItsScheduleAndSaysSo) {
   config::TrainConfig config;
   config.train.updates = 1000;
