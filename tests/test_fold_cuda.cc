@@ -23,14 +23,14 @@ const std::vector<FoldCase> kFoldCases = {
     {"one", false, 1, false, false, false},         {"one_each_with_bias", true, 1, true, false, false},
     {"two_with_tail", false, 2, false, true, true}, {"two_with_tail_without_bias", false, 2, false, true, false},
     {"two_each", true, 2, false, false, false},     {"two_with_biases", false, 2, true, true, true},
-    {"four_each", true, 4, true, false, false}};
+    {"three", false, 3, false, false, false},       {"four_each", true, 4, true, false, false}};
 
 struct FoldShape {
   int64_t batch, heads, d_p, width, d;
 };
 
-const std::vector<FoldShape> kFoldShapes = {
-    {1, 1, 1, 5, 7}, {3, 4, 16, 64, 256}, {7, 2, 3, 6, 18}, {64, 8, 16, 8, 64}, {2, 3, 40, 20, 24}};
+const std::vector<FoldShape> kFoldShapes = {{1, 1, 1, 5, 7},    {3, 4, 16, 64, 256}, {7, 2, 3, 6, 18},
+                                            {64, 8, 16, 8, 64}, {2, 3, 40, 20, 24},  {2, 2, 9, 16, 264}};
 
 /// rows, their bias where there is one, then the gradients of all operands.
 std::vector<at::Tensor> run_fold(const FoldCase& kind, const FoldShape& s, at::ScalarType drawn, at::ScalarType type,

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from error_rule import SCORE_SUMS, check
+from error_rule import ROUNDING, SCORE_SUMS, check
 from loaded_library import LIBRARY
 from plain_passes import (LENGTHS, RNG, TYPES, Batch, attention_operands, in_reference, kernels, leaves, needs_gpu,
                           run_attention)
@@ -49,6 +49,43 @@ def test_the_first_call_of_a_thread_may_be_any_of_ours(dtype):
         torch.cuda.synchronize()
         assert len(found) == len(expected)
         assert all(a is b is None or torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+HALF_TYPES = [dtype for dtype in TYPES if dtype != torch.float32]
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("released", [False, True], ids=["paper", "released"])
+@pytest.mark.parametrize(("heads", "d_out"), [(1, 16), (2, 48), (4, 256)])
+def test_m_is_kept_without_what_the_rows_of_a_head_have_in_common(heads, d_out, released, dtype):
+    """In the tokens' type; under dropout, where it passes, as it is."""
+    generator = torch.Generator().manual_seed(7)
+    batch, tensors = attention_operands(heads, 16, 64 * heads, 6 * heads, False, released, [300, 1, 0, 70], generator)
+    x, *_, shared, shared_bias, rows, bias, _, = (None if t is None else t.to(dtype) for t in tensors[:8])
+    weights = [None if t is None else t.to(dtype) for t in tensors[8:]]
+    weights[11] = weights[11][:d_out]
+    rng = torch.tensor(RNG, device="cuda")
+    for p in (0.0, 0.1):
+        *_, c, r, _, kept = torch.ops.dba.attention_forward(
+            x, batch.begin_tensor, batch.end_tensor, None, None, shared, shared_bias, 0, weights, rows, bias, None, heads,
+            False, p, rng)
+        m = torch.ops.dba.core(c, r, weights, heads, p, rng)[0]
+        by_head = m.unflatten(1, (heads, 16))
+        expected = m if p > 0 else (by_head - by_head.mean(2, keepdim=True)).flatten(1, 2)
+        assert kept.dtype == dtype
+        torch.testing.assert_close(kept.float(), expected, rtol=ROUNDING[dtype], atol=1e-6 * float(m.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("p", [0.0, 0.1])
+def test_float32_rows_beside_half_tokens_have_the_same_gradients_unrounded(dtype, p):
+    generator = torch.Generator().manual_seed(8)
+    batch, tensors = attention_operands(4, 16, 128, 24, False, False, [3000, 1, 0, 500], generator)
+    half = leaves([None if t is None else t.to(dtype) for t in tensors], dtype)
+    wide = [t if t is None or not 3 <= i < 8 else t.detach().float().requires_grad_() for i, t in enumerate(half)]
+    assert [t.dtype for t in wide[3:8]] == [torch.float32] * 5
+    for rounded, found in zip(run_attention(half, batch, 4, p), run_attention(wide, batch, 4, p), strict=True):
+        assert torch.equal(rounded, found.to(rounded.dtype))
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
