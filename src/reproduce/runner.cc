@@ -20,6 +20,7 @@
 #include "bytes/listed.h"
 #include "dba/bytes/atomic_write.h"
 #include "dba/bytes/errors.h"
+#include "dba/config/config_file.h"
 #include "dba/run/signals.h"
 #include "reproduce/child_process.h"
 #include "reproduce/found_parts.h"
@@ -211,6 +212,21 @@ class Runner {
     }
   }
 
+  /// What an interrupted run keeps although --set or --device say otherwise; empty where they say nothing.
+  std::string kept_settings(const Run& run) const {
+    if (options_.overrides.empty() && options_.device.empty())
+      return "";
+    std::vector<std::string> others;
+    try {
+      const auto config = config::to_json(config::load_config(places_.run_folder(run) / "config.yaml"));
+      others = not_as_wanted(run, config, places_.configs, options_.overrides);
+    } catch (const std::exception&) {
+      // The run itself says what is wrong with its file.
+    }
+    return " with the settings it began with" +
+           (others.empty() ? "" : " (" + bytes::listed(others) + ", not what --set says)");
+  }
+
   /// Adds the run's lock; false where there is nothing to make, for another process makes it or has made it meanwhile.
   bool take(const Run& run, std::vector<RunLock>& locks) {
     try {
@@ -253,13 +269,11 @@ class Runner {
       std::vector<std::pair<std::string, std::string>> environment;
       if (options_.threads > 0)
         environment = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
-      const bool other_settings = resumes && (!options_.overrides.empty() || !options_.device.empty());
       const bool in_float32 = !resumes && falls_back_to_float32(first, places_, options_);
       LogTail log(places_.log(first));
       running_.push_back({group, std::move(locks), std::move(log), ChildProcess(words, environment, places_.log(first)),
                           Clock::now()});
-      screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") +
-                   (other_settings ? " with the settings it began with" : "") +
+      screen_.line(first.name() + ": " + (resumes ? "goes on" : "starts") + (resumes ? kept_settings(first) : "") +
                    (in_float32 ? " in float32, for bfloat16 needs a GPU" : "") +
                    (group.size() > 1 ? ", then " + bytes::counted(group.size() - 1, "other seed") : ""));
     } catch (const std::exception& error) {  // a bad configuration is no reason to leave the others

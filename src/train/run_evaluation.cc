@@ -84,9 +84,12 @@ void RunEvaluation::compare_with_expectation(double accuracy, const Position& po
   }
   expectation_told_ = true;
   if (accuracy < expected.accuracy) {
-    char text[160];
-    std::snprintf(text, sizeof text, "warning: a good run has a validation accuracy of %.4f by update %lld",
-                  expected.accuracy, static_cast<long long>(expected.update));
+    char text[240];
+    std::snprintf(text, sizeof text,
+                  "warning: the validation accuracy is %.4f at update %lld, and a good run has %.4f by update %lld "
+                  "(expect); look at data, seed and settings before more time goes into it",
+                  accuracy, static_cast<long long>(position.update), expected.accuracy,
+                  static_cast<long long>(expected.update));
     progress.message(text);
   }
 }

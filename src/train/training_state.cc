@@ -36,6 +36,18 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
+/// Checkpoints of earlier versions do not say what they were made with.
+void check_data(const run::Checkpoint& checkpoint, const std::string& data) {
+  const auto metadata = Json::parse(checkpoint.metadata(), nullptr, /*allow_exceptions=*/false);
+  const auto known = metadata.is_object() ? metadata.value("data", Json()) : Json();
+  if (known.is_string() && known != data) {
+    throw bytes::FormatError(checkpoint.path().string() + ": was made with other training data (digest " +
+                             known.get<std::string>() + ", here " + data +
+                             "); bring those back, or begin another run with them, from this one's model with "
+                             "train.init_from if it shall go on from there");
+  }
+}
+
 }  // namespace
 
 Window::Window(at::Device device)
@@ -76,13 +88,15 @@ void save_checkpoint(run::CheckpointStore& store, const TrainingState& state) {
                 {"saving", position.saving},
                 {"optimiser_updates", state.optimiser.updates()},
                 {"threads", at::get_num_threads()},
-                {"device", state.device.str()}};
+                {"device", state.device.str()},
+                {"data", state.data}};
   store.save(position.update, blobs, metadata.dump());
 }
 
 void load_checkpoint(const run::Checkpoint& checkpoint, const TrainingState& state,
                      const std::function<void(const std::string&)>& warn) {
   const torch::NoGradGuard no_grad;
+  check_data(checkpoint, state.data);
   const auto bad = [&](const std::string& what) {
     return bytes::FormatError(checkpoint.path().string() + ": " + what +
                               "; the configuration is not the one it was "

@@ -44,11 +44,13 @@ struct TrainingState {
   Position& position;
   Window& window;
   at::Device device;
+  std::string data;  ///< CachedSet::digest of the training set
 };
 
-/// Weights, optimiser, random states, position, thread count.
+/// Weights, optimiser, random states, position, thread count, digest of the data.
 void save_checkpoint(run::CheckpointStore& store, const TrainingState& state);
-/// `warn` hears of a thread count that is not the one of the checkpoint: sums may then round differently.
+/// `warn` hears of a thread count that is not the one of the checkpoint: sums may then round differently. Other data
+/// than the checkpoint's are refused: the run would be of both.
 void load_checkpoint(const run::Checkpoint& checkpoint, const TrainingState& state,
                      const std::function<void(const std::string&)>& warn);
 

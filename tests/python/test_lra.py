@@ -169,7 +169,8 @@ def test_a_run_below_expectation_is_told_while_it_runs(whole, tmp_path):
     shutil.copytree(whole / "data", tmp_path / "data")
     told = reproduce(tmp_path, "--tasks", "image", "--methods", "dba", "--updates", 4, "--set", "expect.update=2",
                      "--set", "expect.accuracy=1")
-    assert "image-dba-updates4-seed1: warning: a good run has a validation accuracy of 1.0000 by update 2" in told.stderr
+    assert re.search(r"image-dba-updates4-seed1: warning: the validation accuracy is 0\.\d{4} at update 2, and a good run "
+                     r"has 1\.0000 by update 2", told.stderr)
     assert told.stderr.index("warning:") < told.stderr.index("[1/1]")
     result = result_of(tmp_path, "image")
     assert result["seconds_per_update"] > 0 and 0 < sum(result["share_of_time"].values()) <= 1.001
@@ -260,8 +261,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(whole, tmp_path):
     process.terminate()
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert not (stopped / "results" / "listops-dba-updates300-seed1.json").exists()
-    for folder in (stopped, tmp_path / "undisturbed"):
-        reproduce(folder, *arguments)
+    goes_on = reproduce(stopped, *arguments, "--set", "optimiser.lr=0.123").stderr
+    assert "goes on with the settings it began with (optimiser.lr=" in goes_on and "not what --set says)" in goes_on
+    reproduce(tmp_path / "undisturbed", *arguments)
     pieces, one_go = (result_of(folder, "listops", updates=300) for folder in (stopped, tmp_path / "undisturbed"))
     assert pieces["curves"] == one_go["curves"] and pieces["protocols"] == one_go["protocols"]
 

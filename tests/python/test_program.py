@@ -248,6 +248,22 @@ def test_resume_with_another_number_of_threads_says_so(listops, tmp_path):
     assert "threads" in dba("train", "--resume", run).stderr
 
 
+def test_other_data_are_refused_when_a_run_goes_on(listops, tmp_path):
+    run, data = tmp_path / "run", tmp_path / "train.tsv"
+    lines = (listops / "basic_train.tsv").read_text().splitlines(keepends=True)
+    data.write_text("".join(lines[:200]))
+    dba(*train_arguments(listops, run, f"data.train={data}", "train.updates=4"), "--quiet")
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("updates: 4", "updates: 6"))
+    data.write_text("".join([*lines[:199], lines[200]]))
+    refused = dba("train", "--resume", run, check=False)
+    assert refused.returncode == 1
+    assert "was made with other training data (digest" in refused.stderr and "train.init_from" in refused.stderr
+    data.write_text("".join(lines[:200]))
+    dba("train", "--resume", run, "--quiet")
+    assert json.loads((run / "report.json").read_text())["updates"] == 6
+
+
 def test_diverging_run_stops_says_when_and_keeps_a_good_checkpoint(listops, tmp_path):
     run = tmp_path / "run"
     result = dba(*train_arguments(listops, run, "train.updates=50", "optimiser.name=sgd", "optimiser.lr=1e30",
