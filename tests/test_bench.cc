@@ -279,6 +279,18 @@ TEST(BenchMeasure, WhatDoesNotFitIsSkippedWithASentenceAndTheRestIsMeasured) {
   EXPECT_EQ(results.at(1).status, Status::ok) << results.at(1).reason;
 }
 
+TEST(BenchMeasure, EveryPassThatDoesNotFitSaysWhatItNeedsItself) {
+  auto settings = small({"softmax:math"});
+  settings.passes = {Pass::forward, Pass::forward_backward};
+  settings.cases = {{int64_t{1} << 21, 1, Precision::float32, 1}};
+  const auto results = measure(settings, {});
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results.at(1).status, Status::skipped);
+  EXPECT_THAT(results.at(1).reason, HasSubstr("are free"));
+  EXPECT_GT(results.at(1).cost.memory, results.at(0).cost.memory);
+  EXPECT_NE(results.at(1).reason, results.at(0).reason);
+}
+
 TEST(BenchMeasure, MissingBaselineLeavesTheOthersTheirFigures) {
   auto settings = small({"softmax:cudnn", "dba"});  // no cuDNN on the CPU
   settings.passes = {Pass::forward};

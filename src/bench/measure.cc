@@ -62,6 +62,7 @@ struct Contender {
   Verdict verdict;
   Status status = Status::ok;
   std::string reason;
+  bool too_large = false;  ///< even its cheapest pass
 };
 
 class Measurement {
@@ -99,6 +100,11 @@ class Measurement {
     result.reason = contender.reason;
     result.verdict = contender.verdict;
     result.cost = cost_of(settings_.kind, *contender.method, settings_.sizes, one, pass, settings_.device);
+    if (contender.too_large) {
+      Result own = result;  // says what this pass would need
+      own.status = Status::ok;
+      result.reason = fits(own) ? contender.reason : own.reason;
+    }
     return result;
   }
 
@@ -148,6 +154,7 @@ class Measurement {
         }
       });
     }
+    contender.too_large = !contender.work && first.status == Status::skipped;
     contender.status = first.status;
     contender.reason = first.reason;
     if (contender.status == Status::ok && !contender.verdict.right) {
@@ -159,7 +166,7 @@ class Measurement {
   void measure_case(const Case& one) {
     std::vector<Contender> contenders;
     for (const auto& method : settings_.methods) {
-      contenders.push_back({&method, std::nullopt, {}, Status::ok, {}});
+      contenders.push_back({&method, std::nullopt, {}, Status::ok, {}, false});
       prepare(contenders.back(), one);
     }
     for (const auto pass : settings_.passes) {

@@ -139,6 +139,9 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
       arguments.data,
       arguments.configs.empty() ? find_configs(experiment.name) : std::filesystem::path(arguments.configs),
       arguments.runs, arguments.results};
+  if (!arguments.table && !run::is_there(places.configs))
+    throw CLI::ValidationError("--configs", "there is no folder " + places.configs.string() +
+                                                "; start in the root of the sources, or name the folder");
   std::vector<reproduce::Run> runs;
   try {
     runs = select_runs(experiment, arguments.selection);
@@ -149,6 +152,8 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
     if (arguments.updates > 0)
       run = shortened(run, arguments.updates, config::load_config(places.configs / run.config));
   }
+  if (!options.overrides.empty() && !arguments.table)
+    check_overrides(runs, places, options.overrides);
   if (arguments.list) {
     print_list(runs, places);
     return;
@@ -160,9 +165,6 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
       throw ExitStatus{kFailed};
     return;
   }
-  if (!run::is_there(places.configs))
-    throw CLI::ValidationError("--configs", "there is no folder " + places.configs.string() +
-                                                "; start in the root of the sources, or name the folder");
   // A run of another recipe would be taken for one of this, from either folder.
   for (const auto& [folder, own] : {std::pair(arguments.results, "results/" + experiment.name),
                                     std::pair(arguments.runs, "runs/" + experiment.name)}) {
@@ -170,8 +172,6 @@ void run_experiment(const reproduce::Experiment& experiment, ReproduceArguments 
       throw CLI::ValidationError("--set", "changes the recipe, and " + folder +
                                               " is for the recipe as it is; name other --runs and --results");
   }
-  if (!options.overrides.empty())
-    check_overrides(runs, places, options.overrides);
   options.threads = arguments.threads >= 0 ? arguments.threads : options.jobs > 1 ? 1 : 0;
   options.machine = machine();
   options.bfloat16 = options.device != "cpu" && !ask_cuda_driver().devices.empty();
@@ -256,8 +256,9 @@ void add_training_experiment(CLI::App& reproduce, const reproduce::Experiment& e
       ->check(kPositive);
   command->add_option("--minutes", arguments->minutes, "then save and stop; the same command goes on")
       ->check(kPositive);
-  command->add_flag("--list", arguments->list, "show the runs and how each stands, and make nothing");
-  command->add_flag("--table", arguments->table, "only write the table from the results there are");
+  auto* only_list = command->add_flag("--list", arguments->list, "show the runs and how each stands, and make nothing");
+  command->add_flag("--table", arguments->table, "only write the table from the results there are")
+      ->excludes(only_list);
   command->add_flag("--quiet", arguments->options.quiet, "say nothing but errors and the end");
   command->callback([&experiment, arguments] { run_experiment(experiment, *arguments); });
 }

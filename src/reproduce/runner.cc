@@ -166,11 +166,13 @@ class Runner {
   }
 
   void tell_missing(const Run& run) {
-    std::string files;
-    for (const auto& path : missing_data(run, places_))
-      files += (files.empty() ? "" : ", ") + path.string();
-    screen_.line(run.task + ": skipped, there is no " + files + "; expected in " + places_.data.string() + ": " +
-                 experiment_.data_help + " (name another folder with --data)");
+    std::vector<std::string> files;
+    for (const auto& path : missing_data(run, places_)) {
+      if (std::ranges::find(files, path.string()) == files.end())  // a file may hold several parts
+        files.push_back(path.string());
+    }
+    screen_.line(run.task + ": skipped, there is no " + bytes::listed(files) + "; expected in " +
+                 places_.data.string() + ": " + experiment_.data_help + " (name another folder with --data)");
   }
 
   /// The next run, and with it others that differ in the seed alone, as long as there is work for all jobs.

@@ -275,6 +275,10 @@ def test_missing_data_and_unknown_names_are_told(whole, tmp_path):
                              (["--updates", "-1"], "--updates")):
         refused = reproduce(whole, *arguments, check=False)
         assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+    assert missing.stderr.count("aclImdb/train,") == 1
+    for arguments, words in ((["--set", "modeld"], "modeld"), (["--table"], "--table")):
+        refused = reproduce(whole, "--list", *arguments, check=False)
+        assert refused.returncode == 2 and words in refused.stderr, refused.stderr
     for assignment, words in (("model.method_options=window=8", 'image-performer-seed1: dba::zoo: performer has the options'),
                               ("model.layrs=1", "model.layers")):
         refused = reproduce(tmp_path, "--tasks", "image", "--methods", "performer", "--set", assignment, check=False)
