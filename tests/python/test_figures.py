@@ -110,13 +110,60 @@ def test_lra_curves_hold_the_numbers_of_every_result(tmp_path):
         file.write_text(json.dumps({**json.loads(file.read_text()), "data_digests": {}, "changed": changed}))
     with pytest.warns(UserWarning, match="results of image were made with different settings"):
         figures.lra_curves(folder)
-    with pytest.raises(ValueError, match="text.*holds.*'listops', 'softmax'"):
+    with pytest.raises(ValueError, match=r"no whole runs of text; .* whole runs \(image with dba, softmax; listops "
+                                         r"with softmax\) and runs of variant short \(image with dba\)$"):
         figures.lra_curves(folder, tasks=["text"])
     (folder / "broken.json").write_text("{")
     with pytest.raises(ValueError, match="broken.json"):
         figures.lra_curves(folder)
     with pytest.raises(FileNotFoundError, match="dba reproduce lra"):
         figures.lra_curves(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 18, 25])
+def test_lra_curves_tell_many_methods_apart_and_clip_nothing(tmp_path, count):
+    for index in range(count):
+        write_result(tmp_path, "image", f"long_method_{index:02}", lift=index / 64)
+    write_result(tmp_path, "text", "long_method_00")
+    axes = figures.lra_curves(tmp_path)
+    figure = axes[0][0].figure
+    figure.canvas.draw()
+    for column, look in enumerate(("get_linestyle", "get_linestyle", "get_marker")):
+        lines = axes[1][column].lines
+        # get_linestyle does not tell dashes apart.
+        assert len({(line.get_color(), getattr(line, look)(), str(line._dash_pattern)) for line in lines}) == count
+    legend = axes[1][1 if count < 4 else 2].get_legend()
+    assert len(legend.get_texts()) == count
+    for part in [*axes.flat, legend]:
+        box = part.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    if count < 4:
+        assert tuple(figure.get_size_inches()) == (12, 6.8)
+    else:
+        assert not any(legend.get_window_extent().overlaps(ax.get_window_extent()) for ax in axes.flat)
+    widths = [ax.get_window_extent().width for ax in axes.flat]
+    assert min(widths) > 300 and min(ax.get_window_extent().height for ax in axes.flat) > 240
+
+
+def test_lra_curves_of_shortened_runs_alone_name_the_variant(tmp_path):
+    for method in ("dba", "softmax"):
+        write_result(tmp_path, "image", method, variant="updates2")
+    with pytest.raises(ValueError) as error:
+        figures.lra_curves(tmp_path)
+    assert str(error.value) == ("dba.figures.lra_curves: there are no whole runs; the folder holds runs of variant "
+                                "updates2 (image with dba, softmax); use --variant updates2 (in Python "
+                                "variant='updates2')")
+    for method in "abcdefg":
+        write_result(tmp_path, "text", method)
+    with pytest.raises(ValueError, match=r"no runs of variant short; .*text with 7 methods.*; use no --variant or "
+                                         r"--variant updates2 \(in Python variant='' or 'updates2'\)$"):
+        figures.lra_curves(tmp_path, variant="short")
+    with pytest.raises(ValueError, match=r"no whole runs with softmax; .*; use --variant updates2 \(in"):
+        figures.lra_curves(tmp_path, methods=["softmax"])
+    with pytest.raises(ValueError, match=r"no whole runs of text with softmax; .* \(image with dba, softmax\)$"):
+        figures.lra_curves(tmp_path, tasks=["text"], methods=["softmax"])
+    write_result(tmp_path, "image", "a")
+    assert figures.lra_curves(tmp_path, methods=["b"]).shape == (1, 3)  # of text alone, image has no b
 
 
 def test_confusion_matrix_of_a_run_of_labels_and_of_counts(run, tmp_path):
