@@ -25,7 +25,7 @@ class BigBird : public ZooAttention {
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
     // Each block of keys once: the window first, then the global ones outside it, then the random ones.
-    const auto beside = integer("window") / 2;
+    const auto beside = std::min(integer("window") / 2, count - 1);  // no window is wider than the sequence
     const auto own = torch::arange(count, blocks.numbers()).view({1, 1, -1, 1});
     const auto counts = blocks.once(blocks.counts());
     const auto number = counts.view({-1, 1, 1, 1});

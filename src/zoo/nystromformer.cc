@@ -126,7 +126,8 @@ class Nystromformer : public ZooAttention {
 
     const Landmarks own(q, asking, integer("landmarks")), others(k, asked, integer("landmarks"));
     const auto seen = others.real.defined() ? others.real.unsqueeze(1).unsqueeze(2) : Tensor();  // (B, 1, 1, L)
-    auto between = masked_scores(torch::matmul(own.rows, others.rows.transpose(2, 3)) * scale, seen).softmax(3);
+    // Scaled before the product, which would leave the range of float16.
+    auto between = masked_scores(torch::matmul(own.rows * scale, others.rows.transpose(2, 3)), seen).softmax(3);
     if (seen.defined()) {
       between = between.masked_fill(seen.logical_not(), 0);
     }

@@ -16,7 +16,7 @@ class SparseTransformer : public ZooAttention {
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto size = integer("block");
-    const auto blocks = size == 0 ? Blocks::square(stream.sequences) : Blocks(stream.sequences, size);
+    const auto blocks = size == 0 ? Blocks::square(stream.sequences) : Blocks::up_to(stream.sequences, size);
     const auto heads = options.heads(), count = blocks.count;
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);

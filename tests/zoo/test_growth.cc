@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <tuple>
+#include <vector>
+
 #include "bench/memory.h"
 #include "dba/zoo.h"
 #include "support/cases.h"
@@ -63,6 +66,18 @@ TEST(ZooGrowth, AShortSequenceCostsNoMoreBesideALongOne) {
   // 64 where all are padded to the longest; DBA has slots of every sequence, more than these have tokens.
   for (const auto& member : zoo::members()) {
     EXPECT_LT(cost_of_raggedness(member), 8.0) << member.name;
+  }
+}
+
+TEST(ZooGrowth, BlocksAndWindowsBeyondTheSequenceCostNothing) {
+  // 512 tokens are one block of 512 or eight of 64, which a window of fifteen around any of them covers.
+  const std::vector<std::tuple<const char*, const char*, const char*, const char*>> cases = {
+      {"sparse", "block", "512", "4096"}, {"bigbird", "window", "15", "999"}};
+  for (const auto& [name, option, enough, beyond] : cases) {
+    const auto peak_of = [&, name = name, option = option](const char* value) {
+      return peak(zoo::member(name), {{option, value}}, kShort, Layout::plain);
+    };
+    EXPECT_LE(peak_of(beyond), peak_of(enough)) << name;
   }
 }
 
