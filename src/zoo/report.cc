@@ -144,7 +144,8 @@ In Python a member is a module that is called as `dba.DBAttention` is, with padd
 
 Its parameters are ordinary ones of PyTorch, under the names that they have in C++; each call hands them to the C++
 layer, so no method is written twice, and both languages compute the same numbers. `dba.zoo.members()` has the records
-below, and `dba.load` takes what `dba train` trained with any of them.
+below, and `dba.load` takes what `dba train` trained with any of them. DBA's layer is `dba.DBAttention`, which in Python
+has cross-attention too.
 
 `dba bench layer` times them (`--methods "longformer(window=128),dba"`), `dba reproduce efficiency` measures them all in the
 paper's Text model, and bench/zoo_speed.py sets each beside a straightforward PyTorch version.

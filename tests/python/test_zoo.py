@@ -111,12 +111,23 @@ def test_outliers_leave_values_and_gradients_finite(name, scale):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_large_token_stays_finite_in_float16(name):
+    """Its scores fit into float16 divided by √d_h, and not before."""
+    torch.manual_seed(0)
+    length = {"max_length": 65} if dba.zoo.member(name).capabilities.needs_max_length else {}
+    layer, x = dba.zoo.make(name, D, HEADS, **length).half(), torch.randn(2, 65, D).half()
+    x[:, 5] = 200
+    y, _ = layer(x.requires_grad_())
+    y.float().square().mean().backward()
+    assert y.isfinite().all() and x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_cross_attention_is_there_where_the_record_says_so(name):
     layer = made(name)
     x, memory = tokens(2, 9), tokens(2, LONGEST, seed=5)
     padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [7]])
-    # DBA has its own sentence in the registry: there cross-attention is another module.
-    if not dba.zoo.member(name).capabilities.cross_attention and name != "dba":
+    if not dba.zoo.member(name).capabilities.cross_attention:
         with pytest.raises(ValueError, match=f"dba::{name}: has no cross-attention"):
             layer(x, memory)
         return

@@ -36,6 +36,7 @@ class Capabilities:
     deterministic: bool
     """No random choices; else the option seed decides them."""
     cross_attention: bool
+    """Of DBA too: the layer that `dba.zoo.make` makes of it takes another stream, unlike the one in C++."""
     masks: bool
     dropout: bool
     """Has a map that dropout acts on."""
@@ -72,7 +73,10 @@ def members() -> tuple[Member, ...]:
 
 def _record(record: dict[str, Any]) -> Member:
     options = tuple(Option(**{**one, "choices": tuple(one.get("choices", ()))}) for one in record["options"])
-    return Member(**{**record, "options": options, "capabilities": Capabilities(**record["capabilities"])})
+    capabilities = Capabilities(**record["capabilities"])
+    if record["name"] == "dba":  # a DBAttention of Python
+        capabilities = dataclasses.replace(capabilities, cross_attention=True)
+    return Member(**{**record, "options": options, "capabilities": capabilities})
 
 
 def names() -> list[str]:
