@@ -44,7 +44,7 @@ struct TrainingState {
   Position& position;
   Window& window;
   at::Device device;
-  std::string data;  ///< CachedSet::digest of the training set
+  std::string data = {};  ///< CachedSet::digest of the training set
 };
 
 /// Weights, optimiser, random states, position, thread count, digest of the data.
