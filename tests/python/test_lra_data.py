@@ -236,6 +236,22 @@ def test_pairs_that_may_be_cut_short_are_told(tmp_path):
     checked(tmp_path, status=0)
 
 
+@pytest.mark.parametrize("name", ["aclImdb_v1.tar.gz", "cifar-10-binary.tar.gz"])
+def test_a_packed_archive_is_a_fault_beside_a_sound_task_too(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x1f\x8b\x08" + bytes(40))  # its end is missing, which gzip alone can tell
+    fault = "is packed; unpack it first: tar xf"
+    assert fault in checked(tmp_path)
+    listops(tmp_path / "listops")
+    assert f"{name}: {fault}" in checked(tmp_path)
+    assert not json.loads(dba("data", "check", tmp_path, "--json", check=False).stdout)["sound"]
+
+
+def test_an_archive_that_has_been_unpacked_may_stay(tmp_path):
+    (tmp_path / "aclImdb_v1.tar.gz").write_bytes(b"\x1f\x8b\x08" + bytes(40))
+    reviews(tmp_path)
+    assert "is packed" not in checked(tmp_path, status=0)
+
+
 def test_batches_of_cifar_have_ten_thousand_records(tmp_path):
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()

@@ -52,7 +52,8 @@ struct LraReport {
   std::vector<std::string> notes;    ///< counts other than the published ones: half a set, or one of one's own
   std::vector<std::string> packed;   ///< files that lie there still packed, where a task is missing, and the remedy
 
-  /// Nothing that was found has errors, a task that was found lacks no part, and no remark was necessary.
+  /// Nothing that was found has errors, a task that was found lacks no part, nothing lies there packed, and no remark
+  /// was necessary.
   bool sound() const;
   std::string to_text() const;
   /// One JSON object.
