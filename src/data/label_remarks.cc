@@ -68,7 +68,7 @@ void remark_on_labels(Description& description) {
   bool any_training = false;
   for (const FileDescription& file : description.files) {
     if (file.part == "train" || description.files.size() == 1) {
-      any_training = any_training || !file.format.empty();
+      any_training = any_training || file.records > 0;  // of what was not read nothing is known
       training.insert(file.classes.begin(), file.classes.end());
     }
   }

@@ -151,6 +151,7 @@ def test_records_that_cannot_be_read_are_told_with_the_reason(tmp_path):
     (tmp_path / "listops" / "test.cache").write_bytes(b"no cache")
     text = checked(tmp_path)
     assert "cifar10_gray_train.bin: is empty; fetch or generate it again" in text
+    assert "which the training part lacks" not in text, "nothing is known of its labels"
     assert "the file ends after 1020 of the 1025 bytes of record 10; it is cut short" in text
     assert "train.cache, not recognised; it is empty; fetch or make it again" in text
     assert "test.cache, not recognised; it is no cache of this program" in text
