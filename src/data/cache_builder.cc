@@ -261,9 +261,17 @@ bool is_cache(const std::filesystem::path& file) {
   return open_source(file)->read(beginning) == beginning.size() && beginning == kCacheMagic;
 }
 
+CachedSet open_cache(const std::filesystem::path& file) {
+  try {
+    return CachedSet::open(file);
+  } catch (const bytes::FormatError& error) {
+    throw bytes::FormatError(std::string(error.what()) + "; make it anew with dba data cache, or remove it");
+  }
+}
+
 CacheOutcome open_or_build(const CacheSource& source, const std::filesystem::path& cache) {
   if (is_cache(source.file)) {
-    CachedSet set = CachedSet::open(source.file);
+    CachedSet set = open_cache(source.file);
     check_options(set, source);
     return {std::move(set), false, ""};
   }

@@ -80,7 +80,7 @@ std::string part_of(const std::filesystem::path& file) {
 void describe_cache(const std::filesystem::path& path, FileDescription& result) {
   result.format = "cache";
   try {
-    const CachedSet set = CachedSet::open(path);
+    const CachedSet set = open_cache(path);
     result.content = name_of(set.kind());
     result.records = set.size();
     result.digest = set.digest();
@@ -98,7 +98,7 @@ void describe_cache(const std::filesystem::path& path, FileDescription& result) 
     result.constant_channels = set.channel_statistics().constant();
   } catch (const bytes::FormatError& error) {
     result.error_count = 1;
-    result.errors.push_back(std::string(error.what()) + "; make it anew with dba data cache");
+    result.errors.push_back(error.what());
   }
 }
 

@@ -145,7 +145,7 @@ Sets open_sets(const config::TrainConfig& config, const std::filesystem::path& f
   if (!config.train.init_from.empty()) {
     inherited = inherit(config, folder, resume);
     auto learned = data::is_cache(data.train)
-                       ? data::CachedSet::open(data.train).encoding()
+                       ? data::open_cache(data.train).encoding()
                        : data::learn_encoding(*data::make_reader(data.train, source.reader), source.tokeniser);
     if (inherited->tokeniser.options().leave_out != source.tokeniser.leave_out) {
       throw std::invalid_argument(

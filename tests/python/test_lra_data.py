@@ -90,6 +90,16 @@ def test_training_from_caches_is_training_from_their_source(pictures, tmp_path):
     assert result.returncode == 1 and "was made with cls true" in result.stderr
 
 
+def test_a_damaged_cache_is_told_with_the_remedy_by_check_and_training(pictures, tmp_path):
+    dba("data", "cache", pictures, "--out", tmp_path)
+    cache = tmp_path / "train.cache"
+    cache.write_bytes(cache.read_bytes()[:5000])
+    fault = "are stated, more than the file holds; make it anew with dba data cache, or remove it"
+    assert fault in checked(cache)
+    result = dba("train", "--config", pictures, "--run", tmp_path / "run", "--set", f"data.train={cache}", check=False)
+    assert result.returncode == 1 and fault in result.stderr
+
+
 def test_a_packed_file_and_shared_records_are_answered_with_a_sentence(pictures, tmp_path):
     packed = tmp_path / "data.bin"
     packed.write_bytes(b"\xfd7zXZ\x00 and so on")

@@ -124,6 +124,10 @@ struct CacheOutcome {
 /// Whether a file is a cache, of whatever version.
 bool is_cache(const std::filesystem::path& file);
 
+/// A cache that was made by `dba data cache` and is not built anew by itself: what is wrong with it is told with the
+/// remedy. Throws as CachedSet::open does.
+CachedSet open_cache(const std::filesystem::path& file);
+
 /// The cached set, built anew where the cache is missing, made from something else, or damaged. A source that is a
 /// cache itself, made elsewhere, is opened as it is; throws bytes::FormatError where it was made with other options.
 CacheOutcome open_or_build(const CacheSource& source, const std::filesystem::path& cache);
