@@ -85,6 +85,7 @@ void describe_cache(const std::filesystem::path& path, FileDescription& result) 
     result.records = set.size();
     result.digest = set.digest();
     result.unlabelled = set.statistics().unlabelled;
+    result.empty = set.statistics().empty;
     result.channels = set.encoding().channels;
     const auto counts = set.class_counts();
     for (std::size_t i = 0; i < counts.size(); ++i)
@@ -156,6 +157,10 @@ void describe_into(FileDescription& result, ReaderOptions options, std::size_t m
       } else if (example.content == Content::integers) {
         integers.add(example.integers.size());
       } else {
+        if (example.text.empty() || (example.content == Content::pair && example.second.empty())) {
+          if (result.empty++ == 0)
+            result.first_empty = reader->place();
+        }
         if (!is_utf8(example.text) || !is_utf8(example.second)) {
           if (result.not_utf8++ == 0)
             result.first_not_utf8 = reader->place();

@@ -51,6 +51,10 @@ void write_file(std::ostream& out, const FileDescription& file) {
   }
   if (file.unlabelled > 0)
     out << "  without a label: " << file.unlabelled << "\n";
+  if (file.empty > 0) {
+    out << "  without text: " << bytes::counted(file.empty, "record")
+        << (file.first_empty.empty() ? "" : ", the first at " + file.first_empty) << "\n";
+  }
   if (file.not_utf8 > 0) {
     out << "  not UTF-8: " << bytes::counted(file.not_utf8, "text") << ", the first at " << file.first_not_utf8
         << "; bytes are taken as they are\n";
@@ -90,6 +94,7 @@ nlohmann::json as_json(const FileDescription& file) {
                            {"content", file.content},
                            {"records", file.records},
                            {"unlabelled", file.unlabelled},
+                           {"empty", file.empty},
                            {"not_utf8", file.not_utf8},
                            {"sha256", file.sha256},
                            {"digest", file.digest},

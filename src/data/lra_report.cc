@@ -137,6 +137,16 @@ std::string other_counts(const std::string& task, const std::vector<const LraFin
                               "; fetch it again, unless it is meant to be another set";
 }
 
+// Examples without a text, which training takes as they are; empty: there are none.
+std::string without_text(const LraFinding& part) {
+  const FileDescription& file = part.what.empty > 0 ? part.what : part.cached;
+  if (file.empty == 0)
+    return "";
+  return part.where.task + ": " + part.where.part + " has " + bytes::counted(file.empty, "example") + " without text" +
+         (file.first_empty.empty() ? "" : ", the first at " + file.first_empty) +
+         "; fetch it again, unless it is meant to be so";
+}
+
 }  // namespace
 
 LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors) {
@@ -164,6 +174,9 @@ LraReport check_lra(const std::filesystem::path& folder, std::size_t most_errors
     remark_on_parts(task, parts, report);
     if (const std::string counts = other_counts(task, parts); !counts.empty())
       report.notes.push_back(counts);
+    for (const LraFinding* part : parts)
+      if (const std::string empty = without_text(*part); !empty.empty())
+        report.notes.push_back(empty);
   }
   if (std::ranges::any_of(report.findings, [](const LraFinding& finding) { return !finding.where.is_there(); }))
     report.packed = packed_in(folder, report.findings);
@@ -205,6 +218,7 @@ nlohmann::json json_of(const std::string& path, const FileDescription& what) {
           {"reason", what.reason},
           {"records", what.records},
           {"unlabelled", what.unlabelled},
+          {"empty", what.empty},
           {"classes", what.classes},
           {"sha256", what.sha256},
           {"digest", what.digest},

@@ -263,6 +263,19 @@ def test_an_archive_that_has_been_unpacked_may_stay(tmp_path):
     assert "is packed" not in checked(tmp_path, status=0)
 
 
+def test_examples_without_text_are_noted(tmp_path):
+    reviews(tmp_path)
+    pairs(tmp_path / "aan", PAIRS + "1.0\ta\tb\tone\t\n0.0\ta\tb\t\ttwo\n")
+    assert "without text" in checked(tmp_path, status=0), "of the pairs"
+    empty = tmp_path / "aclImdb" / "train" / "pos" / "2_9.txt"
+    empty.write_text("")
+    text = checked(tmp_path, status=0)
+    assert f"note: text: train has 1 example without text, the first at {empty};" in text
+    table = tmp_path / "aan" / "new_aan_pairs.train.tsv"
+    assert f"note: retrieval: train has 2 examples without text, the first at {table}:7;" in text
+    assert "without text: 1 record, the first at " + str(empty) in checked(tmp_path / "aclImdb" / "train", status=0)
+
+
 def test_batches_of_cifar_have_ten_thousand_records(tmp_path):
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()

@@ -29,6 +29,8 @@ struct FileDescription {
   std::uint64_t unlabelled = 0;
   std::uint64_t not_utf8 = 0;                  ///< texts, whose bytes are taken as they are
   std::string first_not_utf8;                  ///< file and line of the first of them
+  std::uint64_t empty = 0;                     ///< examples without a text, or a pair without one of its texts
+  std::string first_empty;                     ///< file, or file and line, of the first of them; of a cache unknown
   std::size_t channels = 0;                    ///< of series
   std::vector<std::size_t> constant_channels;  ///< with one value everywhere, from 1
   std::map<std::string, std::uint64_t> classes;

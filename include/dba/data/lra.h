@@ -49,7 +49,7 @@ struct LraFinding {
 struct LraReport {
   std::vector<LraFinding> findings;
   std::vector<std::string> remarks;  ///< doubts about labels and classes, about half-made folders and about caches
-  std::vector<std::string> notes;    ///< counts other than the published ones: half a set, or one of one's own
+  std::vector<std::string> notes;    ///< counts other than the published ones, examples without text
   std::vector<std::string> packed;   ///< files that lie there still packed, where a task is missing, and the remedy
 
   /// Nothing that was found has errors, a task that was found lacks no part, nothing lies there packed, and no remark
