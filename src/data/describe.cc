@@ -18,6 +18,7 @@
 #include "dba/data/data_path.h"
 #include "dba/data/formats.h"
 #include "dba/data/json_text.h"
+#include "dba/data/lra.h"
 #include "dba/data/tokeniser.h"
 #include "folder_listing.h"
 #include "label_remarks.h"
@@ -230,6 +231,17 @@ void remark_on_doubts(Description& description) {
   }
 }
 
+// The parts of the task of the Long-Range Arena whose files lie in a folder by themselves; empty: there is none.
+std::vector<LraPart> task_in(const std::filesystem::path& folder) {
+  if (holds_lra(folder))
+    return {};
+  std::vector<LraPart> parts = find_lra(folder);
+  const auto met = std::ranges::find_if(parts, &LraPart::is_there);
+  const std::string task = met == parts.end() ? "" : met->task;
+  std::erase_if(parts, [&](const LraPart& part) { return part.task != task; });
+  return parts;
+}
+
 // The first folder in a folder that is a data set or holds a file of one; empty: there is none.
 std::string first_set_below(const std::filesystem::path& folder) {
   for (const std::string& name : names_in(folder)) {
@@ -285,18 +297,28 @@ Description describe_folder(const std::filesystem::path& path, const ReaderOptio
       unknown.file = file;
       unknown.reason = unrecognised_reason(file);
     }
+    const std::vector<LraPart> task = task_in(path);
+    for (const LraPart& part : task) {
+      const auto file = std::ranges::find(description.files, std::filesystem::path(part.path), &FileDescription::file);
+      if (file != description.files.end())
+        file->part = part.part;
+      else
+        description.missing.push_back("the " + part.part + " part, " +
+                                      std::filesystem::path(part.layouts.front()).filename().string() +
+                                      "; dba reproduce skips " + part.task + " without it");
+    }
     const auto has = [&](std::string_view part) {
       return std::ranges::any_of(
           description.files, [part](const FileDescription& file) { return !file.format.empty() && file.part == part; });
     };
     if (const std::string inner = first_set_below(path); !inner.empty() && !has("train"))
       description.remarks.push_back("its folders are looked at one at a time, as in: dba data check " + inner);
-    if (!has("train"))
+    if (task.empty() && !has("train"))
       description.missing.push_back("a training part, a file such as train.jsonl");
-    if (!has("validation"))
+    if (task.empty() && !has("validation"))
       description.missing.push_back(
           "a validation part, a file such as val.jsonl; without, some of the training part is held out");
-    if (!has("test"))
+    if (task.empty() && !has("test"))
       description.missing.push_back("a test part, a file such as test.jsonl");
   }
   remark_on_labels(description);

@@ -290,6 +290,18 @@ def test_batches_of_cifar_have_ten_thousand_records(tmp_path):
     assert "data_batch_5.bin: is empty; fetch" in checked(tmp_path)
 
 
+def test_a_part_that_the_folder_of_one_task_lacks_is_named(tmp_path):
+    pairs(tmp_path)
+    text = checked(tmp_path, status=0)
+    assert "missing" not in text and "aan, validation part: 6 records" in text
+    (tmp_path / "new_aan_pairs.eval.tsv").unlink()
+    text = checked(tmp_path, status=0)
+    assert "missing: the validation part, new_aan_pairs.eval.tsv; dba reproduce skips retrieval without it\n" in text
+    assert text.count("missing") == 1
+    (tmp_path / "new_aan_pairs.test.tsv").rename(tmp_path / "test.tsv")
+    assert "missing: the test part, new_aan_pairs.test.tsv; dba reproduce skips" in checked(tmp_path, status=0)
+
+
 def test_other_counts_than_published_are_noted(tmp_path):
     listops(tmp_path / "listops")
     text = checked(tmp_path, status=0)
