@@ -62,7 +62,6 @@ struct Contender {
   Verdict verdict;
   Status status = Status::ok;
   std::string reason;
-  bool too_large = false;  ///< even its cheapest pass
 };
 
 class Measurement {
@@ -100,8 +99,9 @@ class Measurement {
     result.reason = contender.reason;
     result.verdict = contender.verdict;
     result.cost = cost_of(settings_.kind, *contender.method, settings_.sizes, one, pass, settings_.device);
-    if (contender.too_large) {
-      Result own = result;  // says what this pass would need
+    // Where even the cheapest pass was too large, every one says what it would need itself.
+    if (contender.status == Status::skipped && !contender.work) {
+      Result own = result;
       own.status = Status::ok;
       result.reason = fits(own) ? contender.reason : own.reason;
     }
@@ -154,7 +154,6 @@ class Measurement {
         }
       });
     }
-    contender.too_large = !contender.work && first.status == Status::skipped;
     contender.status = first.status;
     contender.reason = first.reason;
     if (contender.status == Status::ok && !contender.verdict.right) {
@@ -166,7 +165,7 @@ class Measurement {
   void measure_case(const Case& one) {
     std::vector<Contender> contenders;
     for (const auto& method : settings_.methods) {
-      contenders.push_back({&method, std::nullopt, {}, Status::ok, {}, false});
+      contenders.push_back({&method, std::nullopt, {}, Status::ok, {}});
       prepare(contenders.back(), one);
     }
     for (const auto pass : settings_.passes) {

@@ -17,16 +17,6 @@ std::string formatted(const char* format, Args... args) {
   return text;
 }
 
-/// 16384 → "16,384"
-std::string with_commas(int64_t number) {
-  auto text = std::to_string(number);
-  constexpr int kDigits = 3;
-  for (int place = static_cast<int>(text.size()) - kDigits; place > 0; place -= kDigits) {
-    text.insert(static_cast<size_t>(place), ",");
-  }
-  return text;
-}
-
 /// Four significant digits, without an exponent.
 std::string short_number(double value) {
   if (!std::isfinite(value)) {
@@ -46,7 +36,7 @@ Row cells_of(const Result& result) {
   constexpr double kMilli = 1e3;
   constexpr double kMega = 1e6;
   constexpr double kGiga = 1e9;
-  Row row = {with_commas(result.one.length), with_commas(result.one.batch), result.method};
+  Row row = {bytes::with_commas(result.one.length), bytes::with_commas(result.one.batch), result.method};
   if (result.status != Status::ok) {
     row.push_back(to_string(result.status));
     return row;
@@ -142,11 +132,11 @@ std::string to_text(const Report& report) {
       }
       rows.push_back(cells_of(result));
       if (result.status != Status::ok) {
-        reasons += "  " + result.method + " at n = " + with_commas(result.one.length) + " " + to_string(result.status) +
-                   ": " + result.reason + "\n";
+        reasons += "  " + result.method + " at n = " + bytes::with_commas(result.one.length) + " " +
+                   to_string(result.status) + ": " + result.reason + "\n";
       } else if (result.verdict.length < result.one.length) {
-        reasons += "  " + result.method + " at n = " + with_commas(result.one.length) +
-                   " was checked at n = " + with_commas(result.verdict.length) + "\n";
+        reasons += "  " + result.method + " at n = " + bytes::with_commas(result.one.length) +
+                   " was checked at n = " + bytes::with_commas(result.verdict.length) + "\n";
       }
     }
     text += "\n" + title + "\n" + table(rows) + reasons;

@@ -111,26 +111,14 @@ void remark_on_parts(const std::string& task, const std::vector<const LraFinding
       report.remarks.push_back(text);
 }
 
-// With commas between the thousands.
-std::string with_commas(std::uint64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0)
-      text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
 // Other numbers of examples than the published ones; empty: there are none.
 std::string other_counts(const std::string& task, const std::vector<const LraFinding*>& parts) {
   std::string counts;
   for (const LraFinding* part : parts) {
     const std::uint64_t found = part->taken().records;
     if (found > 0 && found != part->where.published)
-      counts += (counts.empty() ? "" : ", ") + part->where.part + " " + with_commas(part->where.published) +
-                " expected, " + with_commas(found) + " found";
+      counts += (counts.empty() ? "" : ", ") + part->where.part + " " + bytes::with_commas(part->where.published) +
+                " expected, " + bytes::with_commas(found) + " found";
   }
   return counts.empty() ? ""
                         : task + ": other counts than published: " + counts +

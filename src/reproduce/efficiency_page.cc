@@ -43,20 +43,6 @@ std::string milliseconds(double seconds) {
   return formatted(kMilli * seconds < kWhole ? "%.3g" : "%.0f", kMilli * seconds);
 }
 
-/// "16,384".
-std::string with_commas(std::int64_t number) {
-  constexpr std::size_t kDigits = 3;
-  const auto digits = std::to_string(number);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % kDigits == 0) {
-      text += ',';
-    }
-    text += digits[i];
-  }
-  return text;
-}
-
 /// The paper's ratio for a method at a length, if it prints one.
 std::optional<double> paper_ratio(const std::string& method, std::int64_t length, bool speed) {
   const auto column = std::find(kPaperLengths.begin(), kPaperLengths.end(), length);
@@ -99,7 +85,7 @@ std::string table(const EfficiencyResults& results, const std::string& heading, 
   const auto lengths = lengths_of(results);
   std::string text = "\n#### " + heading + "\n\n| method |", rule = "|---|";
   for (const auto length : lengths) {
-    text += " " + with_commas(length) + " |";
+    text += " " + bytes::with_commas(length) + " |";
     rule += "---:|";
   }
   text += "\n" + rule + "\n";
@@ -172,8 +158,9 @@ std::string section(const EfficiencyResults& results) {
   std::string text =
       "\n## " + results.device + ", " + results.dtype + ", " + bytes::counted(results.batch, "sequence") +
       " a batch\n\n" + bytes::counted(results.layers, "layer") + ", d " + std::to_string(results.d) + ", " +
-      bytes::counted(results.heads, "head") + ", feed-forward width " + with_commas(results.d_ffn) + ". " + machine +
-      ". – has no figure, for the reason below; · has one, but its yardstick has none.\n" + other_builds(results);
+      bytes::counted(results.heads, "head") + ", feed-forward width " + bytes::with_commas(results.d_ffn) + ". " +
+      machine + ". – has no figure, for the reason below; · has one, but its yardstick has none.\n" +
+      other_builds(results);
   for (const std::string pass : {"training", "inference"}) {
     text += "\n### " + std::string(pass == "training" ? "Training" : "Inference") + "\n";
     for (const bool fused : {false, true}) {
@@ -185,8 +172,8 @@ std::string section(const EfficiencyResults& results) {
   std::string reasons;
   for (const auto& cell : results.cells) {
     if (!cell.measured()) {
-      reasons += "- " + cell.method + ", " + cell.pass + ", n = " + with_commas(cell.length) + ": " + cell.status +
-                 ": " + cell.reason + "\n";
+      reasons += "- " + cell.method + ", " + cell.pass + ", n = " + bytes::with_commas(cell.length) + ": " +
+                 cell.status + ": " + cell.reason + "\n";
     }
   }
   return reasons.empty() ? text : text + "\nWithout a figure:\n\n" + reasons;

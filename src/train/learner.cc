@@ -57,7 +57,6 @@ Learner::Learner(const config::TrainConfig& config, const std::filesystem::path&
     : config_(config),
       device_(ready_device(config)),
       sets_(open_sets(config, folder, resume, say)),
-      digest_(sets_.train.digest()),
       lengths_(sets_.train.lengths()),
       model_(sets_.plan),
       optimiser_(make_optimiser(config.optimiser, parameters_on(device_, model_.module()))),

@@ -43,7 +43,7 @@ class Learner {
     return train_on_device_;
   }
   TrainingState state(Position& position) {
-    return {model_, *optimiser_, position, window_, device_, digest_};
+    return {model_, *optimiser_, position, window_, device_, sets_.train.digest()};
   }
 
   /// Records updates where configuration, device and program allow it. The result, which may be nothing, must live as
@@ -71,7 +71,6 @@ class Learner {
   const config::TrainConfig& config_;
   const at::Device device_;
   const Sets sets_;
-  const std::string digest_;  // of the training set
   const std::vector<std::int64_t> lengths_;
   Model model_;
   const std::unique_ptr<Optimiser> optimiser_;
