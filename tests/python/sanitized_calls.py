@@ -114,15 +114,24 @@ def fold_stack(make, case):
     return torch.ops.dba.fold_stack(make(D_P, 256), weights, [None, None], make(SLOTS, 256), make(SLOTS), HEADS, 0.5)
 
 
-def odd_width(make, case):
-    """Both passes over rows of 50 numbers, which begin at no multiple of 16 bytes."""
+def both_passes(make, case, width):
     batch = Batch(LENGTHS)
-    x, bounds = make(batch.rows, 50), (batch.begin_tensor, batch.end_tensor)
-    c, r, _ = torch.ops.dba.compress(x, *bounds, None, None, make(SLOTS, 50, deviation=0.1), make(SLOTS), 0, case.p,
+    x, bounds = make(batch.rows, width), (batch.begin_tensor, batch.end_tensor)
+    c, r, _ = torch.ops.dba.compress(x, *bounds, None, None, make(SLOTS, width, deviation=0.1), make(SLOTS), 0, case.p,
                                      make.rng)
-    y = torch.ops.dba.restore(x, *bounds, make(SLOTS, 50, deviation=0.1), make(SLOTS), make(len(batch), SLOTS, 50),
-                              make(50), HEADS, False, case.p, make.rng)
+    y = torch.ops.dba.restore(x, *bounds, make(SLOTS, width, deviation=0.1), make(SLOTS),
+                              make(len(batch), SLOTS, width), make(width), HEADS, False, case.p, make.rng)
     return [c, r, y]
+
+
+def odd_width(make, case):
+    """Rows of 50 numbers, which begin at no multiple of 16 bytes."""
+    return both_passes(make, case, 50)
+
+
+def two_wide_tiles(make, case):
+    """Rows that compress takes by blocks of eight warps."""
+    return both_passes(make, case, 408)
 
 
 def tf32(make, case):
@@ -131,10 +140,10 @@ def tf32(make, case):
 
 
 OPERATORS = {f.__name__: f for f in (attention, core, compress, restore, residual_norm, residual_sum, gelu, relu, fold,
-                                     fold_stack, odd_width, tf32)}
+                                     fold_stack, odd_width, two_wide_tiles, tf32)}
 WITH_FORMS = ("attention", "core")
 WITHOUT_DROPOUT = ("fold", "fold_stack")
-GENERAL_ALONE = ("odd_width", "tf32")  # what the general kernels serve on every GPU
+GENERAL_ALONE = ("odd_width", "two_wide_tiles", "tf32")  # what the general kernels serve on every GPU
 
 
 def cases(chosen):

@@ -23,6 +23,9 @@ ROWS = {
     "uneven": (3, 4, 2, True, 0.0, 40),
     "many_rows": (130, 70, 65, True, 0.3, 64),
     "wide": (16, 16, 0, True, 0.0, 520),
+    "two_wide_tiles": (48, 80, 40, True, 0.2, 512),
+    "not_quite_two_wide_tiles": (70, 3, 2, True, 0.1, 328),
+    "odd_width_of_two_tiles": (20, 50, 9, True, 0.1, 301),
     "odd_width": (5, 6, 0, True, 0.2, 37),
     "narrowest": (3, 5, 0, True, 0.1, 16),
     "widest": (8, 16, 0, True, 0.0, 1024),
@@ -159,6 +162,7 @@ LAYERS = {
     "image": (8, 16, 64, 24, True, False, 0.1),
     "odd": (2, 3, 36, 5, True, False, 0.1),
     "wide": (8, 32, 512, 64, True, False, 0.0),
+    "listops_dropout": (8, 16, 512, 24, False, False, 0.1),
     "one_slot_of_one_head": (1, 1, 16, 5, True, False, 0.1),
 }
 

@@ -8,8 +8,9 @@
 /// Products of tiles in shared memory into accumulators in registers, for four kinds of arithmetic behind one layout.
 ///
 /// A warp's product is (16·MI) × (16·NG). Lane = 4·g + t, g in 0 … 7, t in 0 … 3, holds in acc[mi][2q + h][i]
-///   row 16·mi + g + 8·(i / 2),   column q·group_step + 8·h + 2·t + i % 2,
-/// which is the accumulator of mma.m16n8k16 and m16n8k8; the float32 product keeps to it.
+///   row mi·row_step + g + 8·(i / 2),   column q·group_step + 8·h + 2·t + i % 2,
+/// which is the accumulator of mma.m16n8k16 and m16n8k8; the float32 product keeps to it. row_step is 16 but where two
+/// tiles, one behind the other, are multiplied at once.
 namespace dba::ops::cuda::general {
 
 /// Which index of an operand tile lies side by side in shared memory: the summed one, or the row or column.
@@ -68,7 +69,7 @@ struct HalfArithmetic {
   /// (depth, columns), by kA and kB; the first `groups` groups of 16 columns, `group_step` columns apart, take part.
   template <int MI, int NG, Contiguous kA, Contiguous kB>
   __device__ static void product(float (&acc)[MI][2 * NG][4], const E* a, int a_stride, const E* b, int b_stride,
-                                 int group_step, int groups, int depth) {
+                                 int group_step, int groups, int depth, int row_step = 16) {
     constexpr bool kATransposed = kA == Contiguous::outer;
     constexpr bool kBTransposed = kB == Contiguous::outer;
     const int lane = lane_index();
@@ -82,7 +83,8 @@ struct HalfArithmetic {
       uint32_t left[MI][4];
 #pragma unroll
       for (int mi = 0; mi < MI; ++mi) {
-        load_matrices<kATransposed>(left[mi], a + (kATransposed ? k * a_stride + 16 * mi : 16 * mi * a_stride + k));
+        load_matrices<kATransposed>(left[mi],
+                                    a + (kATransposed ? k * a_stride + mi * row_step : mi * row_step * a_stride + k));
       }
 #pragma unroll
       for (int q = 0; q < NG; ++q) {
@@ -149,11 +151,11 @@ struct Float32 {
   /// relative errors of the scores' absolute ones, and a range may have thousands of tokens.
   template <int MI, int NG, Contiguous kA, Contiguous kB>
   __device__ static void product(float (&acc)[MI][2 * NG][4], const float* a, int a_stride, const float* b,
-                                 int b_stride, int group_step, int groups, int depth) {
+                                 int b_stride, int group_step, int groups, int depth, int row_step = 16) {
 #pragma unroll 1
     for (int k = 0; k < depth; k += 32) {
       float run[MI][2 * NG][4] = {};
-      add_products<MI, NG, kA, kB>(run, a, a_stride, b, b_stride, group_step, groups, k, min(k + 32, depth));
+      add_products<MI, NG, kA, kB>(run, a, a_stride, b, b_stride, group_step, groups, k, min(k + 32, depth), row_step);
 #pragma unroll
       for (int mi = 0; mi < MI; ++mi) {
 #pragma unroll
@@ -170,7 +172,7 @@ struct Float32 {
  private:
   template <int MI, int NG, Contiguous kA, Contiguous kB>
   __device__ static void add_products(float (&acc)[MI][2 * NG][4], const float* a, int a_stride, const float* b,
-                                      int b_stride, int group_step, int groups, int first, int after) {
+                                      int b_stride, int group_step, int groups, int first, int after, int row_step) {
     const int g = lane_index() >> 2, t = lane_index() & 3;
     for (int k = first; k < after; k += 4) {
       float left[MI][2][4];
@@ -178,7 +180,7 @@ struct Float32 {
       for (int mi = 0; mi < MI; ++mi) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int row = 16 * mi + g + 8 * half;
+          const int row = mi * row_step + g + 8 * half;
           if constexpr (kA == Contiguous::depth) {
             const float4 value = *reinterpret_cast<const float4*>(a + row * a_stride + k);
             left[mi][half][0] = value.x, left[mi][half][1] = value.y;
@@ -244,7 +246,7 @@ struct TensorFloat32 : Float32 {
 
   template <int MI, int NG, Contiguous kA, Contiguous kB>
   __device__ static void product(float (&acc)[MI][2 * NG][4], const float* a, int a_stride, const float* b,
-                                 int b_stride, int group_step, int groups, int depth) {
+                                 int b_stride, int group_step, int groups, int depth, int row_step = 16) {
     const int lane = lane_index();
     const int low = lane & 7, middle = (lane >> 3) & 1, high = lane >> 4;
     const int g = lane >> 2, t = lane & 3;
@@ -257,11 +259,11 @@ struct TensorFloat32 : Float32 {
 #pragma unroll
       for (int mi = 0; mi < MI; ++mi) {
         if constexpr (kA == Contiguous::depth) {
-          load_matrices<false>(left[mi], a + 16 * mi * a_stride + k);
+          load_matrices<false>(left[mi], a + mi * row_step * a_stride + k);
         } else {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            left[mi][i] = __float_as_uint(a[(k + 4 * (i / 2)) * a_stride + 16 * mi + 8 * (i % 2)]);
+            left[mi][i] = __float_as_uint(a[(k + 4 * (i / 2)) * a_stride + mi * row_step + 8 * (i % 2)]);
           }
         }
 #pragma unroll

@@ -24,8 +24,9 @@ CompressPlan plan_compress(const CompressArguments& given, Scratch& scratch) {
   CompressPlan plan;
   const int rows = row_count(given.rows);
   plan.blocks = (rows + kTileRows - 1) / kTileRows;
-  plan.chunks = chunks_of(given.x.width, tile_width(given.element, given.x.width));
-  plan.split = split_rows(given.x.rows, static_cast<int64_t>(plan.blocks) * plan.chunks);
+  plan.chunks = chunks_of(given.x.width, compress_tile_width(given.element, given.x.width));
+  plan.split = split_rows(given.x.rows, static_cast<int64_t>(plan.blocks) * plan.chunks,
+                          compress_resident(given.element, given.x.width));
   plan.x_aligned = aligned_rows(given.x.data, given.x.stride, element_bytes(given.element));
   plan.rows_aligned = aligned_rows(given.rows, given.x.width, element_bytes(given.element));
   plan.dropping = dropping(given.dropout);
@@ -36,17 +37,22 @@ CompressPlan plan_compress(const CompressArguments& given, Scratch& scratch) {
 }
 
 /// Shared memory: tiles of X, a stage each; tiles of score rows, one for good where the width is one chunk, else a
-/// stage each; the weights; what the accumulators are multiplied by; the dropout's bits.
+/// stage each; the weights; what the accumulators are multiplied by; what the warps with the two sides of a row of
+/// scores tell each other; the dropout's bits.
 template <class Math, int kWidth>
 struct CompressMemory {
   using E = typename Math::Element;
   static constexpr int kTile = kTileRows * row_stride<E>(kWidth);
   static constexpr int kWeightStride = row_stride<E>(kTileRows);
   using Keep = KeepBits<kTileRows, kTileRows>;
+  /// [side][row]: the largest score of a tile; behind them sums, and sums after dropout.
+  static constexpr int kSides = Block<E, kWidth>::kSides;
+  static constexpr int kOfSides = kSides > 1 ? 3 * kSides* kTileRows : 0;
 
   E* tiles;
   E* weights;
   float* factor;
+  float* of_sides;
   Keep* keep;
   int stages, chunks;
 
@@ -54,7 +60,8 @@ struct CompressMemory {
     tiles = reinterpret_cast<E*>(memory);
     weights = tiles + (stages + (chunks > 1 ? stages : 1)) * kTile;
     factor = reinterpret_cast<float*>(weights + kTileRows * kWeightStride);
-    keep = reinterpret_cast<Keep*>(factor + kTileRows);
+    of_sides = factor + kTileRows;
+    keep = reinterpret_cast<Keep*>(of_sides + kOfSides);
   }
   __device__ E* x(int stage) const {
     return tiles + stage * kTile;
@@ -64,16 +71,36 @@ struct CompressMemory {
   }
   static int bytes(int stages, int chunks) {
     return static_cast<int>((stages + (chunks > 1 ? stages : 1)) * kTile * sizeof(E) +
-                            kTileRows * kWeightStride * sizeof(E) + kTileRows * sizeof(float) + sizeof(Keep));
+                            kTileRows * kWeightStride * sizeof(E) + (kTileRows + kOfSides) * sizeof(float) +
+                            sizeof(Keep));
+  }
+
+  /// A row's value of both sides, each handing in its own; `which` of the three. All threads of the block call this.
+  template <class Combine>
+  __device__ void combine_sides(float (&values)[2], const int (&rows)[2], int which, const Combine& combine) const {
+    if constexpr (kSides > 1) {
+      float* first = of_sides + which * kSides * kTileRows;
+      if ((lane_index() & 3) == 0) {
+        for (int half = 0; half < 2; ++half) {
+          first[Block<E, kWidth>::side() * kTileRows + rows[half]] = values[half];
+        }
+      }
+      __syncthreads();
+      for (int half = 0; half < 2; ++half) {
+        values[half] = combine(first[rows[half]], first[kTileRows + rows[half]]);
+      }
+    }
   }
 };
 
 /// A block: a range of rows, kTileRows slots, one chunk of C's columns. For every tile of tokens the scores are summed
 /// over all chunks of the width, the block's own last, whose X then also serves the product W X.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
+                                  Block<typename Math::Element, kWidth>::kResident)
     compress_kernel(CompressArguments given, CompressPlan plan) {
   using E = typename Math::Element;
+  using Threads = Block<E, kWidth>;
   extern __shared__ __align__(16) char shared[];
   const CompressMemory<Math, kWidth> memory(shared, plan.stages, plan.chunks);
   constexpr int kStride = row_stride<E>(kWidth);
@@ -87,9 +114,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   const int own_width = min(kWidth, width - own * kWidth), count = min(kTileRows, slots - slot0);
   const auto* x = static_cast<const E*>(given.x.data);
 
-  // This thread's two rows of the scores.
+  // This thread's two rows of the scores, and its warp's tokens of a tile.
   const int t = lane_index() & 3;
-  const int row_of_half[2] = {16 * warp_index() + (lane_index() >> 2), 16 * warp_index() + (lane_index() >> 2) + 8};
+  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
+  const int row_of_half[2] = {row0, row0 + 8};
+  constexpr int kTokens = kTileRows / Threads::kSides;
+  const int token0 = kTokens * Threads::side();
   bool linear[2];
   for (int half = 0; half < 2; ++half) {
     linear[half] = slot0 + row_of_half[half] >= slots - given.rows.linear;
@@ -112,18 +142,18 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     const auto load = [&](int stage, int64_t first, int position) {
       const int chunk = chunk_at(position), chunk_width = min(kWidth, width - chunk * kWidth);
       if (plan.chunks > 1 || first == segment.first) {
-        load_tile<Math, kTileRows, kWidth>(
+        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(
             memory.rows(stage), score_rows<E>(given.rows, width, segment.sequence, slot0, count, chunk * kWidth),
             chunk_width, plan.rows_aligned);
       }
       const StridedRows<E> tokens{.row = x + first * given.x.stride + chunk * kWidth,
                                   .stride = given.x.stride,
                                   .after = static_cast<int>(min(segment.after - first, int64_t{kTileRows}))};
-      load_tile<Math, kTileRows, kWidth>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
+      load_tile<Math, kTileRows, kWidth, Threads::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
     };
 
     clear(acc.values);
-    float scores[1][8][4];
+    float scores[1][kTokens / 8][4];
     const auto use = [&](int stage, int64_t first, int position) {
       const bool chunk_is_last = position == plan.chunks - 1;
       if (chunk_is_last && plan.dropping.rng != nullptr) {
@@ -134,40 +164,47 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       if (position == 0) {
         clear(scores);
       }
-      Math::template product<1, 4, Contiguous::depth, Contiguous::depth>(
-          scores, memory.rows(stage) + 16 * warp_index() * kStride, kStride, memory.x(stage), kStride, 16, 4,
+      Math::template product<1, kTokens / 16, Contiguous::depth, Contiguous::depth>(
+          scores, memory.rows(stage) + Threads::first_score_row() * kStride, kStride,
+          memory.x(stage) + token0 * kStride, kStride, 16, kTokens / 16,
           padded(min(kWidth, width - chunk_at(position) * kWidth)));
       if (chunk_is_last) {
         const int valid = static_cast<int>(min(segment.after - first, static_cast<int64_t>(kTileRows)));
         bool rescale = false;
+        float of_row[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int row = row_of_half[half];
           float top = -INFINITY;
 #pragma unroll
-          for (int n = 0; n < 8; ++n) {
+          for (int n = 0; n < kTokens / 8; ++n) {
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
               float& score = scores[0][n][2 * half + e];
-              score = 8 * n + 2 * t + e < valid ? score + bias[half] : -INFINITY;
+              score = token0 + 8 * n + 2 * t + e < valid ? score + bias[half] : -INFINITY;
               top = fmaxf(top, score);
             }
           }
-          top = fmaxf(largest[half], max_of_quad(top));
+          of_row[half] = max_of_quad(top);
+        }
+        memory.combine_sides(of_row, row_of_half, 0, [](float a, float b) { return fmaxf(a, b); });
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = row_of_half[half];
+          const float top = fmaxf(largest[half], of_row[half]);
           const float shift = top == -INFINITY ? 0.0f : top;
           const float factor = linear[half] ? 1.0f : Math::exponential(largest[half] - shift);
           largest[half] = top;
           float of_tile = 0.0f, dropped_of_tile = 0.0f;  // by themselves: sums of sums round less than long ones
           rescale = rescale || factor != 1.0f;
-          if (t == 0) {
+          if (t == 0 && token0 == 0) {
             memory.factor[row] = factor;
           }
 #pragma unroll
-          for (int n = 0; n < 8; ++n) {
+          for (int n = 0; n < kTokens / 8; ++n) {
             float weight[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const int token = 8 * n + 2 * t + e;
+              const int token = token0 + 8 * n + 2 * t + e;
               const float score = scores[0][n][2 * half + e];
               weight[e] = !linear[half]   ? Math::exponential(score - shift)
                           : token < valid ? score * inverse_length
@@ -178,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
               }
               dropped_of_tile += weight[e];
             }
-            store_pair(memory.weights + row * kWeightStride + 8 * n + 2 * t, weight[0], weight[1]);
+            store_pair(memory.weights + row * kWeightStride + token0 + 8 * n + 2 * t, weight[0], weight[1]);
           }
           sum[half] = sum[half] * factor + of_tile;
           dropped_sum[half] = dropped_sum[half] * factor + dropped_of_tile;
@@ -193,13 +230,19 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     pipeline(plan.stages, segment.first, segment.after, kTileRows, plan.chunks, load, use);
 
     const int64_t place = place_of(segment, range);
+    const auto add = [](float a, float b) { return a + b; };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] = sum_of_quad(sum[half]);
+      dropped_sum[half] = sum_of_quad(dropped_sum[half]);
+    }
+    memory.combine_sides(sum, row_of_half, 1, add);
+    memory.combine_sides(dropped_sum, row_of_half, 2, add);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int slot = slot0 + row_of_half[half];
-      sum[half] = sum_of_quad(sum[half]);
-      dropped_sum[half] = sum_of_quad(dropped_sum[half]);
       const float divisor = linear[half] || sum[half] == 0.0f ? 1.0f : sum[half];
-      if (t == 0) {
+      if (t == 0 && token0 == 0) {
         memory.factor[row_of_half[half]] = 1.0f / divisor;
         if (slot < slots && place >= 0) {
           float* statistics = plan.partials.statistics + ((place * plan.chunks + own) * slots + slot) * 3;
@@ -243,14 +286,15 @@ cudaError_t compress(const CompressArguments& arguments, cudaStream_t stream) {
     using Memory = CompressMemory<Math, kWidth>;
     plan.stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
     return launch_kernel(compress_kernel<Math, kWidth>,
-                         static_cast<int64_t>(plan.split.ranges) * plan.blocks * plan.chunks, kThreads,
-                         Memory::bytes(plan.stages, plan.chunks), stream, arguments, plan);
+                         static_cast<int64_t>(plan.split.ranges) * plan.blocks * plan.chunks,
+                         Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(plan.stages, plan.chunks),
+                         stream, arguments, plan);
   };
-  const auto status = with_arithmetic(arguments.element, arguments.tf32, arguments.x.width, launch);
+  const auto status = with_compress_tile(arguments.element, arguments.tf32, arguments.x.width, launch);
   if (status != cudaSuccess) {
     return status;
   }
-  return merge_summaries(arguments, plan.split, plan.chunks, tile_width(arguments.element, arguments.x.width),
+  return merge_summaries(arguments, plan.split, plan.chunks, compress_tile_width(arguments.element, arguments.x.width),
                          plan.partials, stream);
 }
 

@@ -59,14 +59,38 @@ inline int tile_width(Element element, int width) {
   const int element_bytes = element == Element::float32 ? 4 : 2;
   return (width * element_bytes <= 256 ? 256 : 512) / element_bytes;
 }
+/// Compress and its backward make the scores of a tile anew for every chunk of the columns they sum, and fetch all
+/// tiles again. Up to twice the wide tile one chunk serves, by blocks of eight warps, where a block may have two stages
+/// of such tiles, some 206 KB.
+inline int compress_tile_width(Element element, int width) {
+  constexpr int kRoom = 216 * 1024;
+  const int tile = tile_width(element, width);
+  const bool doubled = element != Element::float32 && width > tile && width <= 2 * tile &&
+                       device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kRoom;
+  return doubled ? 2 * tile : tile;
+}
+/// Blocks with such tiles on a multiprocessor: those of eight warps are alone there.
+inline int compress_resident(Element element, int width) {
+  return compress_tile_width(element, width) == tile_width(element, width) ? kResidentBlocks : 1;
+}
+/// Calls launch(Math{}, std::integral_constant<int, compress_tile_width>{}).
+template <class Launch>
+auto with_compress_tile(Element element, bool tf32, int width, const Launch& launch) {
+  if (compress_tile_width(element, width) == tile_width(element, width)) {
+    return with_arithmetic(element, tf32, width, launch);
+  }
+  using Doubled = std::integral_constant<int, 2 * kWideTile<__half>>;
+  return element == Element::float16 ? launch(Float16{}, Doubled{}) : launch(Bfloat16{}, Doubled{});
+}
 inline size_t element_bytes(Element element) {
   return element == Element::float32 ? 4 : 2;
 }
 
-/// As many ranges as give every multiprocessor two blocks, where a range is `blocks` blocks' work.
-inline Split split_rows(int64_t rows, int64_t blocks) {
+/// As many ranges as give every multiprocessor its `resident` blocks, where a range is `blocks` blocks' work.
+inline Split split_rows(int64_t rows, int64_t blocks, int resident = kResidentBlocks) {
   constexpr int kMostRanges = 1024;
-  const int64_t wanted = std::clamp<int64_t>(2 * multiprocessors() / std::max<int64_t>(blocks, 1), 1, kMostRanges);
+  const int64_t wanted =
+      std::clamp<int64_t>(resident * multiprocessors() / std::max<int64_t>(blocks, 1), 1, kMostRanges);
   const int64_t share = (rows + wanted - 1) / wanted;
   Split split;
   split.rows = rows;

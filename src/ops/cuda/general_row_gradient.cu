@@ -8,24 +8,27 @@ namespace {
 constexpr int kTokens = 32;  // in a step: more would leave no room for a second block beside A, dC and X
 
 /// Shared memory: tiles of A and dC, one each for good where the width is one chunk, else a stage each; tiles of X, a
-/// stage each; the gradient of the scores (64 slots, 32 tokens).
+/// stage each; the gradient of the scores (64 slots, 32 tokens); its sums over the tokens of the second side.
 template <class Math, int kWidth>
 struct RowGradientMemory {
   using E = typename Math::Element;
   static constexpr int kRows = kTileRows * row_stride<E>(kWidth);
   static constexpr int kX = kTokens * row_stride<E>(kWidth);
   static constexpr int kGradientStride = row_stride<E>(kTokens);
+  static constexpr int kSideSums = (Block<E, kWidth>::kSides - 1) * kTileRows;
   using Keep = KeepBits<kTokens, kTileRows>;
 
   E* tiles;
   E* dscores;
+  float* side_sums;
   Keep* keep;
   int stages, chunks;
 
   __device__ RowGradientMemory(char* memory, int stages, int chunks) : stages(stages), chunks(chunks) {
     tiles = reinterpret_cast<E*>(memory);
     dscores = tiles + (chunks > 1 ? stages : 1) * 2 * kRows + stages * kX;
-    keep = reinterpret_cast<Keep*>(dscores + kTileRows * kGradientStride);
+    side_sums = reinterpret_cast<float*>(dscores + kTileRows * kGradientStride);
+    keep = reinterpret_cast<Keep*>(side_sums + kSideSums);
   }
   __device__ E* rows(int stage) const {
     return tiles + (chunks > 1 ? stage : 0) * 2 * kRows;
@@ -37,8 +40,9 @@ struct RowGradientMemory {
     return tiles + (chunks > 1 ? stages : 1) * 2 * kRows + stage * kX;
   }
   static int bytes(int stages, int chunks) {
-    return static_cast<int>(
-        ((chunks > 1 ? stages : 1) * 2 * kRows + stages * kX + kTileRows * kGradientStride) * sizeof(E) + sizeof(Keep));
+    return static_cast<int>(((chunks > 1 ? stages : 1) * 2 * kRows + stages * kX + kTileRows * kGradientStride) *
+                                sizeof(E) +
+                            kSideSums * sizeof(float) + sizeof(Keep));
   }
 };
 
@@ -46,9 +50,11 @@ struct RowGradientMemory {
 /// last, whose X then serves dA += dS X. Rows of each sequence are written sequence by sequence, shared ones at the
 /// end of the range.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
+                                  Block<typename Math::Element, kWidth>::kResident)
     row_gradient_kernel(CompressBackwardArguments given, CompressBackwardPlan plan, int stages) {
   using E = typename Math::Element;
+  using Threads = Block<E, kWidth>;
   using Memory = RowGradientMemory<Math, kWidth>;
   extern __shared__ __align__(16) char shared[];
   const Memory memory(shared, stages, plan.chunks);
@@ -72,7 +78,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   }
   const auto* x = static_cast<const E*>(forward.x.data);
   const int t = lane_index() & 3;
-  const int row0 = 16 * warp_index() + (lane_index() >> 2);
+  // This thread's first row of the scores, and its warp's tokens of a step.
+  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
+  constexpr int kWarpTokens = kTokens / Threads::kSides;
+  const int token0 = kWarpTokens * Threads::side();
 
   BlockAccumulators<Math, kWidth> acc;
   clear(acc.values);
@@ -90,25 +99,26 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     const auto load = [&](int stage, int64_t first, int position) {
       const int chunk = chunk_at(position), chunk_width = min(kWidth, width - chunk * kWidth);
       if (plan.chunks > 1 || first == segment.first) {
-        load_tile<Math, kTileRows, kWidth>(memory.rows(stage),
-                                           score_rows<E>(rows, width, segment.sequence, slot0, count, chunk * kWidth),
-                                           chunk_width, plan.rows_aligned);
+        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(
+            memory.rows(stage), score_rows<E>(rows, width, segment.sequence, slot0, count, chunk * kWidth), chunk_width,
+            plan.rows_aligned);
         const StridedRows<E> dc{
             .row = static_cast<const E*>(plan.dc) + (segment.sequence * slots + slot0) * width + chunk * kWidth,
             .stride = width,
             .after = count};
-        load_tile<Math, kTileRows, kWidth>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
+        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
       }
       const StridedRows<E> tokens{.row = x + first * forward.x.stride + chunk * kWidth,
                                   .stride = forward.x.stride,
                                   .after = static_cast<int>(min(segment.after - first, int64_t{kTokens}))};
-      load_tile<Math, kTokens, kWidth>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
+      load_tile<Math, kTokens, kWidth, Threads::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
     };
 
     if (of_each) {
       clear(acc.values);
     }
-    float scores[1][4][4], dweights[1][4][4];
+    // The products with A and, whose tile lies behind that of A, with dC: both share the tokens' fragments.
+    float products[2][kWarpTokens / 8][4];
     const auto use = [&](int stage, int64_t first, int position) {
       const bool chunk_is_last = position == plan.chunks - 1;
       if (chunk_is_last && plan.dropping.rng != nullptr) {
@@ -117,15 +127,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       }
       __syncthreads();
       if (position == 0) {
-        clear(scores);
-        clear(dweights);
+        clear(products);
       }
       const int depth = padded(min(kWidth, width - chunk_at(position) * kWidth));
-      const int own_rows = 16 * warp_index() * kStride;
-      Math::template product<1, 2, Contiguous::depth, Contiguous::depth>(scores, memory.rows(stage) + own_rows, kStride,
-                                                                         memory.x(stage), kStride, 16, 2, depth);
-      Math::template product<1, 2, Contiguous::depth, Contiguous::depth>(dweights, memory.dc(stage) + own_rows, kStride,
-                                                                         memory.x(stage), kStride, 16, 2, depth);
+      Math::template product<2, kWarpTokens / 16, Contiguous::depth, Contiguous::depth>(
+          products, memory.rows(stage) + Threads::first_score_row() * kStride, kStride,
+          memory.x(stage) + token0 * kStride, kStride, 16, kWarpTokens / 16, depth, /*row_step=*/kTileRows);
       if (chunk_is_last) {
         const int valid = static_cast<int>(min(segment.after - first, static_cast<int64_t>(kTokens)));
 #pragma unroll
@@ -133,24 +140,24 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
           const int row = row0 + 8 * half;
           float of_tile = 0.0f;
 #pragma unroll
-          for (int n = 0; n < 4; ++n) {
+          for (int n = 0; n < kWarpTokens / 8; ++n) {
             float dscore[2] = {0.0f, 0.0f};
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const int token = 8 * n + 2 * t + e;
+              const int token = token0 + 8 * n + 2 * t + e;
               if (token < valid) {
                 float mask = 1.0f;
                 if (plan.dropping.rng != nullptr) {
                   mask = memory.keep->kept(row, token) ? plan.dropping.scale : 0.0f;
                 }
                 dscore[e] = terms[half]
-                                .template at<Math>(scores[0][n][2 * half + e], dweights[0][n][2 * half + e], mask,
+                                .template at<Math>(products[0][n][2 * half + e], products[1][n][2 * half + e], mask,
                                                    inverse_length)
                                 .dscore;
                 of_tile += dscore[e];
               }
             }
-            store_pair(memory.dscores + row * Memory::kGradientStride + 8 * n + 2 * t, dscore[0], dscore[1]);
+            store_pair(memory.dscores + row * Memory::kGradientStride + token0 + 8 * n + 2 * t, dscore[0], dscore[1]);
           }
           score_sum[half] += of_tile;
         }
@@ -173,9 +180,19 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       float* to = place < 0 ? given.dscore_sums + segment.sequence * slots : plan.score_sums + place * slots;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float sum = sum_of_quad(score_sum[half]);
-        if (t == 0 && terms[half].linear) {
-          to[slot0 + row0 + 8 * half] = sum;
+        score_sum[half] = sum_of_quad(score_sum[half]);
+        if (Threads::side() > 0 && t == 0) {
+          memory.side_sums[row0 + 8 * half] = score_sum[half];
+        }
+      }
+      if constexpr (Threads::kSides > 1) {
+        __syncthreads();
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (Threads::side() == 0 && t == 0 && terms[half].linear) {
+          to[slot0 + row0 + 8 * half] =
+              score_sum[half] + (Threads::kSides > 1 ? memory.side_sums[row0 + 8 * half] : 0.0f);
         }
       }
     }
@@ -195,15 +212,16 @@ cudaError_t write_row_gradient(const CompressBackwardArguments& given, const Com
                                cudaStream_t stream) {
   const CompressArguments& forward = given.forward;
   const int64_t width = forward.x.width;
-  auto status = with_arithmetic(forward.element, forward.tf32, forward.x.width, [&](auto math, auto tile) {
+  auto status = with_compress_tile(forward.element, forward.tf32, forward.x.width, [&](auto math, auto tile) {
     using Math = decltype(math);
     constexpr int kWidth = decltype(tile)::value;
     using Memory = RowGradientMemory<Math, kWidth>;
     const int stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
     return launch_kernel(
         row_gradient_kernel<Math, kWidth>,
-        static_cast<int64_t>(plan.split.ranges) * (plan.each_blocks + plan.shared_blocks) * plan.chunks, kThreads,
-        Memory::bytes(stages, plan.chunks), stream, given, plan, stages);
+        static_cast<int64_t>(plan.split.ranges) * (plan.each_blocks + plan.shared_blocks) * plan.chunks,
+        Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(stages, plan.chunks), stream, given, plan,
+        stages);
   });
   if (status == cudaSuccess && given.deach != nullptr && forward.rows.each_rows > 0) {
     const int64_t count = forward.rows.each_rows * width;

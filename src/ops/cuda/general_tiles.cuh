@@ -11,10 +11,27 @@
 namespace dba::ops::cuda::general {
 
 constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;
 constexpr int kTileRows = 64;
 /// Blocks on a multiprocessor for which registers are rationed: two blocks may have all a thread can address.
 constexpr int kResidentBlocks = 2;
+
+/// The threads of a block whose tiles are kWidth entries wide. Accumulators of 64 rows are at most 128 numbers a
+/// thread: four warps serve 512 bytes a row, wider tiles want eight. Blocks of eight are alone on their multiprocessor.
+template <class E, int kWidth>
+struct Block {
+  static constexpr int kWarps = kWidth * static_cast<int>(sizeof(E)) > 512 ? 8 : 4;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kResident = kResidentBlocks * general::kThreads / kThreads;
+  /// Four warps have 16 rows of a tile's scores each; eight share the columns too, half of them each.
+  static constexpr int kSides = kWarps / 4;
+
+  __device__ static int first_score_row() {
+    return 16 * (warp_index() % 4);
+  }
+  __device__ static int side() {
+    return warp_index() / 4;
+  }
+};
 
 template <class E>
 constexpr int kPieceEntries = 16 / static_cast<int>(sizeof(E));
@@ -126,7 +143,7 @@ ScatteredRows(const RowOf&) -> ScatteredRows<RowOf>;
 /// tile (kRows, kWidth) ← `width` entries of each row that is there; the rest up to padded(width) becomes zero, as do
 /// absent rows. `aligned`: every row begins at a multiple of 16 bytes; then whole pieces of elements arrive by
 /// cp.async, and the caller commits and awaits them. Floats for a 16-bit tile are rounded on the way.
-template <class Math, int kRows, int kWidth, class Rows>
+template <class Math, int kRows, int kWidth, int kThreads = general::kThreads, class Rows>
 __device__ inline void load_tile(typename Math::Element* tile, const Rows& rows, int width, bool aligned) {
   using E = typename Math::Element;
   using Source = typename Rows::Source;
@@ -183,13 +200,13 @@ __device__ inline void store_pair(float* to, float a, float b) {
   *reinterpret_cast<float2*>(to) = make_float2(a, b);
 }
 
-/// The block's accumulators, kTileRows × kWidth: every warp holds all rows and every fourth group of 16 columns, so
-/// that the warps share the work evenly at every width.
+/// The block's accumulators, kTileRows × kWidth: every warp holds all rows and of the groups of 16 columns every fourth
+/// (with eight warps every eighth), so that the warps share the work evenly at every width.
 template <class Math, int kWidth>
 struct BlockAccumulators {
   using E = typename Math::Element;
-  static constexpr int kGroups = kWidth / (16 * kWarps);
-  static constexpr int kGroupStep = 16 * kWarps;
+  static constexpr int kGroupStep = 16 * Block<E, kWidth>::kWarps;
+  static constexpr int kGroups = kWidth / kGroupStep;
   float values[4][2 * kGroups][4];
 
   __device__ static int first_column() {
@@ -274,7 +291,8 @@ __device__ inline void store_tile(E* to, int64_t stride, const E* tile, int writ
                                   bool aligned) {
   constexpr int kEntries = kPieceEntries<E>;
   constexpr int kPieces = kWidth / kEntries;
-  for (int i = written * kPieces + static_cast<int>(threadIdx.x); i < after * kPieces; i += kThreads) {
+  for (int i = written * kPieces + static_cast<int>(threadIdx.x); i < after * kPieces;
+       i += Block<E, kWidth>::kThreads) {
     const int row = i / kPieces, column = i % kPieces * kEntries;
     const E* from = tile + row * row_stride<E>(kWidth) + column;
     E* entry = to + row * stride + column;

@@ -51,9 +51,11 @@ struct TokenGradientMemory {
 /// of A and dC then serve dX += W̃ dC + dS A. Sequences that share the rows come one after the other, and each takes
 /// its own rows away: in those of others its A and dC are multiplied by 0, and 0 · NaN is not 0.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
+                                  Block<typename Math::Element, kWidth>::kResident)
     token_gradient_kernel(CompressBackwardArguments given, CompressBackwardPlan plan, int stages) {
   using E = typename Math::Element;
+  using Threads = Block<E, kWidth>;
   using Memory = TokenGradientMemory<Math, kWidth>;
   extern __shared__ __align__(16) char shared[];
   const Memory memory(shared, stages, plan.chunks);
@@ -67,7 +69,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   const int own_width = min(kWidth, width - own * kWidth);
   const auto* x = static_cast<const E*>(forward.x.data);
   const int t = lane_index() & 3;
-  const int row0 = 16 * warp_index() + (lane_index() >> 2);
+  // This thread's first row of the scores, and its warp's slots of a step.
+  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
+  constexpr int kWarpSlots = kSlots / Threads::kSides;
+  const int warp_slot0 = kWarpSlots * Threads::side();
 
   BlockAccumulators<Math, kWidth> acc;
   const auto add_products = [&](int stage, int depth_of_weights, int depth_of_dscores) {
@@ -100,19 +105,22 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                                     .stride = forward.x.stride,
                                     .first = first,
                                     .after = after};
-        load_tile<Math, kTileRows, kWidth>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
+        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
       }
-      load_tile<Math, kSlots, kWidth>(
+      load_tile<Math, kSlots, kWidth, Threads::kThreads>(
           memory.rows(stage), score_rows<E>(forward.rows, width, segment.sequence, slot0, count, chunk * kWidth),
           chunk_width, plan.rows_aligned);
       const StridedRows<E> dc{
           .row = static_cast<const E*>(plan.dc) + (segment.sequence * slots + slot0) * width + chunk * kWidth,
           .stride = width,
           .after = count};
-      load_tile<Math, kSlots, kWidth>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
+      load_tile<Math, kSlots, kWidth, Threads::kThreads>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
     };
 
-    float scores[1][4][4], dweights[1][4][4];
+    // [0][n]: the products with A of eight slots, and behind those of all the warp's slots the products with dC, whose
+    // tile lies behind that of A: both share the tokens' fragments.
+    constexpr int kOctets = kWarpSlots / 8;
+    float products[1][2 * kOctets][4];
     const auto use = [&](int stage, int64_t at, int position) {
       const auto slot0 = static_cast<int>(at);
       const bool chunk_is_last = position == plan.chunks - 1;
@@ -128,19 +136,17 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       }
       __syncthreads();
       if (position == 0) {
-        clear(scores);
-        clear(dweights);
+        clear(products);
       }
       const int depth = padded(min(kWidth, width - chunk_at(position) * kWidth));
-      const E* tokens = memory.x(stage) + 16 * warp_index() * kStride;
-      Math::template product<1, 2, Contiguous::depth, Contiguous::depth>(scores, tokens, kStride, memory.rows(stage),
-                                                                         kStride, 16, 2, depth);
-      Math::template product<1, 2, Contiguous::depth, Contiguous::depth>(dweights, tokens, kStride, memory.dc(stage),
-                                                                         kStride, 16, 2, depth);
+      Math::template product<1, kOctets, Contiguous::depth, Contiguous::depth>(
+          products, memory.x(stage) + Threads::first_score_row() * kStride, kStride,
+          memory.rows(stage) + warp_slot0 * kStride, kStride, 16 * Threads::kSides, kOctets, depth);
       if (chunk_is_last) {
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          const SlotTerms terms[2] = {memory.small->terms[8 * n + 2 * t], memory.small->terms[8 * n + 2 * t + 1]};
+        for (int n = 0; n < kOctets; ++n) {
+          const int slot = warp_slot0 + 8 * n + 2 * t;
+          const SlotTerms terms[2] = {memory.small->terms[slot], memory.small->terms[slot + 1]};
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const int row = row0 + 8 * half;
@@ -150,13 +156,13 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
               if (inside(row)) {
                 float mask = 1.0f;
                 if (plan.dropping.rng != nullptr) {
-                  mask = memory.small->keep.kept(8 * n + 2 * t + e, row - first) ? plan.dropping.scale : 0.0f;
+                  mask = memory.small->keep.kept(slot + e, row - first) ? plan.dropping.scale : 0.0f;
                 }
-                result[e] = terms[e].template at<Math>(scores[0][n][2 * half + e], dweights[0][n][2 * half + e], mask,
-                                                       inverse_length);
+                result[e] = terms[e].template at<Math>(products[0][n][2 * half + e],
+                                                       products[0][kOctets + n][2 * half + e], mask, inverse_length);
               }
             }
-            const int at = row * Memory::kWeightStride + 8 * n + 2 * t;
+            const int at = row * Memory::kWeightStride + slot;
             store_pair(memory.weights + at, result[0].weight, result[1].weight);
             store_pair(memory.dscores + at, result[0].dscore, result[1].dscore);
           }
@@ -174,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       for (int part = 0; part < 2; ++part) {
         const int begin = from + part * kSlots;
         const int count = max(0, min(kSlots, restore_slots - begin));
-        load_tile<Math, kSlots, kWidth>(
+        load_tile<Math, kSlots, kWidth, Threads::kThreads>(
             part == 0 ? memory.dc(0) : memory.rows(0),
             score_rows<E>(given.restore_rows, width, segment.sequence, begin, count, own * kWidth), own_width,
             plan.restore_rows_aligned);
@@ -182,8 +188,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                                      .stride = restore_slots,
                                      .first = first,
                                      .after = after};
-        load_tile<Math, kTileRows, kSlots>(part == 0 ? memory.weights : memory.dscores, dscores, count,
-                                           plan.dscores_aligned);
+        load_tile<Math, kTileRows, kSlots, Threads::kThreads>(part == 0 ? memory.weights : memory.dscores, dscores,
+                                                              count, plan.dscores_aligned);
       }
       commit_copies();
       await_copies<0>();
@@ -208,15 +214,17 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 
 cudaError_t write_token_gradient(const CompressBackwardArguments& given, const CompressBackwardPlan& plan,
                                  cudaStream_t stream) {
-  return with_arithmetic(given.forward.element, given.forward.tf32, given.forward.x.width, [&](auto math, auto width) {
-    using Math = decltype(math);
-    constexpr int kWidth = decltype(width)::value;
-    using Memory = TokenGradientMemory<Math, kWidth>;
-    const int stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
-    return launch_kernel(token_gradient_kernel<Math, kWidth>,
-                         (given.forward.x.rows + kTileRows - 1) / kTileRows * plan.chunks, kThreads,
-                         Memory::bytes(stages, plan.chunks), stream, given, plan, stages);
-  });
+  return with_compress_tile(
+      given.forward.element, given.forward.tf32, given.forward.x.width, [&](auto math, auto width) {
+        using Math = decltype(math);
+        constexpr int kWidth = decltype(width)::value;
+        using Memory = TokenGradientMemory<Math, kWidth>;
+        const int stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
+        return launch_kernel(token_gradient_kernel<Math, kWidth>,
+                             (given.forward.x.rows + kTileRows - 1) / kTileRows * plan.chunks,
+                             Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(stages, plan.chunks),
+                             stream, given, plan, stages);
+      });
 }
 
 }  // namespace dba::ops::cuda::general

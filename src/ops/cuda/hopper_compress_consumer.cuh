@@ -197,9 +197,8 @@ class Consumer {
         target = k.c + row * k.rows.width;
         if (writes_scalars) {
           k.r[row] = total_kept / divisor * k.keep_scale;
-          k.lse[row] = slots.linear(k, i)
-                           ? logf(static_cast<float>(note.length))
-                           : (slots.reference[i] + log2f(total)) * kLn2 + k.rows.bias(note.sequence, own);
+          k.lse[row] = slots.linear(k, i) ? logf(static_cast<float>(note.length))
+                                          : slots.reference[i] + log2f(total) * kLn2 + k.rows.bias(note.sequence, own);
         }
       } else {
         const int64_t row =

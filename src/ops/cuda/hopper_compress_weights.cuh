@@ -6,9 +6,9 @@
 /// How compress's scores become weights while the tokens stream by.
 namespace dba::ops::cuda::hopper::compressing {
 
-/// Weights are kept relative to a score that follows the largest one only when it is left behind by this factor (in
-/// powers of two): sums are then rescaled rarely, and nothing overflows.
-constexpr float kSlack = 8.0f;
+/// Weights are kept relative to a score that follows the largest one only when that is ahead by more than this, a
+/// factor of 2⁸: sums are then rescaled rarely, and nothing overflows.
+constexpr float kSlack = 8.0f * kLn2;
 
 /// Of a thread, which holds the scores of two slots against two of each eight tokens of a tile (wgmma.cuh); four lanes
 /// have the same slots.
@@ -17,7 +17,7 @@ struct SlotWeights {
   int block;  // of 64 slots, the warp group's
   int slot;   // the first; the second is 8 further on
   MaskKey key{};
-  float reference[2];  // what weights are relative to, in powers of two
+  float reference[2];  // the score that weights are relative to
   float sum[2];        // of the weights
   float kept[2];       // of the weights that dropout keeps
 
@@ -67,10 +67,10 @@ struct SlotWeights {
       for (int j = 0; j < kTokens / 8; ++j) {
         largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * i], scores[4 * j + 2 * i + 1]));
       }
-      largest = quad_max(largest) * kLog2E;
+      largest = quad_max(largest);
       factor[i] = 1.0f;
       if (largest > reference[i] + kSlack) {
-        factor[i] = linear(k, i) ? 1.0f : exp2_fast(reference[i] - largest);
+        factor[i] = linear(k, i) ? 1.0f : exp2_fast((reference[i] - largest) * kLog2E);
         reference[i] = largest;
         sum[i] *= factor[i];
         kept[i] *= factor[i];
@@ -101,7 +101,9 @@ struct SlotWeights {
       for (int e = 0; e < 4; ++e) {
         const int i = e / 2;
         const float score = scores[4 * j + e];
-        float weight = exp2_fast(fmaf(score, kLog2E, -reference[i]));
+        // The difference first: of a score of 10,000 times log₂e only three decimals are known, and the weights of the
+        // largest scores, which the products round to 1, would add up to something else.
+        float weight = exp2_fast((score - reference[i]) * kLog2E);
         if constexpr (kAnyLinear) {
           weight = !linear(k, i) ? weight : score == -INFINITY ? 0.0f : fmaf(score, scale[i], shift[i]);
         }

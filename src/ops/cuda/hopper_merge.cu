@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries
         reference = fmaxf(reference, __shfl_xor_sync(~0u, reference, mask));
       }
       for (int part = lane; part < places.count; part += 32) {
-        const float share = exp2_fast(m.parts.reference[row_of(part)] - reference);
+        const float share = exp2_fast((m.parts.reference[row_of(part)] - reference) * kLog2E);
         total += share * m.parts.total[row_of(part)];
         kept += share * m.parts.kept[row_of(part)];
       }
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (first_part + i * kWarpsPerRow < places.count) {
-          share[i] = exp2_fast(share[i] - reference);
+          share[i] = exp2_fast((share[i] - reference) * kLog2E);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             sums[half].x += share[i] * value[i][half].x;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const MergeSummaries
       m.r[row] = kept / divisor * m.keep_scale;
       m.lse[row] = empty    ? -INFINITY
                    : linear ? logf(static_cast<float>(end - begin))
-                            : (reference + log2f(total)) * kLn2 + m.rows.bias(sequence, slot);
+                            : reference + log2f(total) * kLn2 + m.rows.bias(sequence, slot);
     }
   }
 }

@@ -9,7 +9,7 @@ namespace dba::ops::cuda::hopper {
 /// Parts of sequences that several ranges share: at each place 64 slots.
 struct PartStore {
   float* sums;       // (places · 64, d)
-  float* reference;  // (places · 64) what the weights are relative to, in powers of two
+  float* reference;  // (places · 64) the score that the weights are relative to
   float* total;      // (places · 64) sum of the weights
   float* kept;       // (places · 64) sum of those that dropout kept
 };
