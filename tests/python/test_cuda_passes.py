@@ -101,6 +101,10 @@ RESTORES = {
     "linear": (4, 16, 128, 128, False, True, True, 0.1),
     "odd_width": (2, 3, 37, 21, False, False, True, 0.0),
     "wide": (2, 16, 520, 300, False, False, True, 0.0),
+    "two_wide_tiles": (8, 16, 512, 512, False, False, True, 0.1),
+    "one_unit_of_two_wide_tiles": (2, 9, 72, 301, True, False, True, 0.0),
+    "many_slots_of_two_wide_tiles": (3, 100, 64, 400, False, False, True, 0.1),
+    "linear_of_two_wide_tiles": (2, 40, 96, 328, True, True, True, 0.2),
     "one_head": (1, 16, 16, 16, False, False, True, 0.1),
     "widest": (2, 8, 1024, 1024, False, False, True, 0.0),
 }

@@ -24,9 +24,9 @@ CompressPlan plan_compress(const CompressArguments& given, Scratch& scratch) {
   CompressPlan plan;
   const int rows = row_count(given.rows);
   plan.blocks = (rows + kTileRows - 1) / kTileRows;
-  plan.chunks = chunks_of(given.x.width, compress_tile_width(given.element, given.x.width));
+  plan.chunks = chunks_of(given.x.width, doubled_tile_width(given.element, given.x.width));
   plan.split = split_rows(given.x.rows, static_cast<int64_t>(plan.blocks) * plan.chunks,
-                          compress_resident(given.element, given.x.width));
+                          resident_blocks(given.element, given.x.width));
   plan.x_aligned = aligned_rows(given.x.data, given.x.stride, element_bytes(given.element));
   plan.rows_aligned = aligned_rows(given.rows, given.x.width, element_bytes(given.element));
   plan.dropping = dropping(given.dropout);
@@ -290,11 +290,11 @@ cudaError_t compress(const CompressArguments& arguments, cudaStream_t stream) {
                          Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(plan.stages, plan.chunks),
                          stream, arguments, plan);
   };
-  const auto status = with_compress_tile(arguments.element, arguments.tf32, arguments.x.width, launch);
+  const auto status = with_doubled_tile(arguments.element, arguments.tf32, arguments.x.width, launch);
   if (status != cudaSuccess) {
     return status;
   }
-  return merge_summaries(arguments, plan.split, plan.chunks, compress_tile_width(arguments.element, arguments.x.width),
+  return merge_summaries(arguments, plan.split, plan.chunks, doubled_tile_width(arguments.element, arguments.x.width),
                          plan.partials, stream);
 }
 

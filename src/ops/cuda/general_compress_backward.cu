@@ -42,11 +42,11 @@ CompressBackwardPlan plan_compress_backward(const CompressBackwardArguments& giv
   const size_t size = element_bytes(forward.element);
   const int64_t width = forward.x.width, slots = row_count(forward.rows);
   CompressBackwardPlan plan;
-  plan.chunks = chunks_of(forward.x.width, compress_tile_width(forward.element, forward.x.width));
+  plan.chunks = chunks_of(forward.x.width, doubled_tile_width(forward.element, forward.x.width));
   plan.each_blocks = (forward.rows.each_rows + kTileRows - 1) / kTileRows;
   plan.shared_blocks = (forward.rows.shared_rows + kTileRows - 1) / kTileRows;
   plan.split = split_rows(forward.x.rows, static_cast<int64_t>(plan.each_blocks + plan.shared_blocks) * plan.chunks,
-                          compress_resident(forward.element, forward.x.width));
+                          resident_blocks(forward.element, forward.x.width));
   plan.dc = given.dc;
   if (forward.element != Element::float32) {
     plan.dc = scratch.take<uint16_t>(forward.bounds.count * slots * width);

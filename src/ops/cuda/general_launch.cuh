@@ -62,7 +62,7 @@ inline int tile_width(Element element, int width) {
 /// Compress and its backward make the scores of a tile anew for every chunk of the columns they sum, and fetch all
 /// tiles again. Up to twice the wide tile one chunk serves, by blocks of eight warps, where a block may have two stages
 /// of such tiles, some 206 KB.
-inline int compress_tile_width(Element element, int width) {
+inline int doubled_tile_width(Element element, int width) {
   constexpr int kRoom = 216 * 1024;
   const int tile = tile_width(element, width);
   const bool doubled = element != Element::float32 && width > tile && width <= 2 * tile &&
@@ -70,13 +70,13 @@ inline int compress_tile_width(Element element, int width) {
   return doubled ? 2 * tile : tile;
 }
 /// Blocks with such tiles on a multiprocessor: those of eight warps are alone there.
-inline int compress_resident(Element element, int width) {
-  return compress_tile_width(element, width) == tile_width(element, width) ? kResidentBlocks : 1;
+inline int resident_blocks(Element element, int width) {
+  return doubled_tile_width(element, width) == tile_width(element, width) ? kResidentBlocks : 1;
 }
-/// Calls launch(Math{}, std::integral_constant<int, compress_tile_width>{}).
+/// Calls launch(Math{}, std::integral_constant<int, doubled_tile_width>{}).
 template <class Launch>
-auto with_compress_tile(Element element, bool tf32, int width, const Launch& launch) {
-  if (compress_tile_width(element, width) == tile_width(element, width)) {
+auto with_doubled_tile(Element element, bool tf32, int width, const Launch& launch) {
+  if (doubled_tile_width(element, width) == tile_width(element, width)) {
     return with_arithmetic(element, tf32, width, launch);
   }
   using Doubled = std::integral_constant<int, 2 * kWideTile<__half>>;

@@ -14,24 +14,32 @@ struct RestorePlan {
 template <class Math, int kWidth>
 struct RestoreMemory {
   using E = typename Math::Element;
-  static constexpr int kWeightStride = row_stride<E>(kBlockColumns);
+  static constexpr int kSides = Block<E, kWidth>::kSides;
+  using Scores = ScoreStream<Math, kSides>;
+  static constexpr int kColumns = Scores::kColumns;
+  static constexpr int kWeightStride = row_stride<E>(kColumns);
+  static_assert(kTileRows * kWeightStride <= Scores::kElements);
 
-  alignas(16) E stream[ScoreStream<Math>::kElements];
-  E mix[kTileRows * row_stride<E>(kWidth)];  // rows of M, and at a sequence's end its rows of Y
-  E weights[kTileRows * kWeightStride];
-  ScoreColumns columns;
-  KeepBits<kTileRows, kBlockColumns> keep;
+  alignas(16) E stream[Scores::kElements];  // and the weights, once the scores are made
+  E mix[kColumns * row_stride<E>(kWidth)];  // rows of M, and at a sequence's end its rows of Y
+  ScoreColumns<kSides> columns;
+  KeepBits<kTileRows, kColumns> keep;
 };
 
-/// A block: 64 rows and one chunk of Y's columns. Sequences that share the rows come one after the other, and each
-/// takes its own rows away: in those of others its M is multiplied by 0, and 0 · NaN is not 0.
+/// A block: 64 rows and one chunk of Y's columns; each of its sides has a unit of heads at a time. Sequences that share
+/// the rows come one after the other, and each takes its own rows away: in those of others its M is multiplied by 0,
+/// and 0 · NaN is not 0.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(RestoreArguments given, RestorePlan plan) {
+__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
+                                  Block<typename Math::Element, kWidth>::kResident)
+    restore_kernel(RestoreArguments given, RestorePlan plan) {
   using E = typename Math::Element;
+  using Threads = Block<E, kWidth>;
   extern __shared__ __align__(16) char shared[];
   using Memory = RestoreMemory<Math, kWidth>;
   auto& memory = *reinterpret_cast<Memory*>(shared);
-  const ScoreStream<Math> stream{memory.stream};
+  const typename Memory::Scores stream{memory.stream};
+  E* weights = memory.stream;
 
   const int own = static_cast<int>(blockIdx.x) % plan.chunks;
   const int64_t lo = static_cast<int64_t>(blockIdx.x) / plan.chunks * kTileRows;
@@ -41,7 +49,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
   const int octets = plan.heads.columns / 8;
   const auto* x = static_cast<const E*>(given.x.data);
   const int t = lane_index() & 3;
-  const int row0 = 16 * warp_index() + (lane_index() >> 2);
+  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
+  const int column0 = kBlockColumns * Threads::side() + 2 * t;
 
   BlockAccumulators<Math, kWidth> acc;
   int written = 0;
@@ -62,8 +71,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
       const int slot = memory.columns.slot[r];
       return slot < 0 ? nullptr : rows + static_cast<int64_t>(slot) * width;
     };
-    const float* m = given.m + segment.sequence * slots * given.out_width + own * kWidth;
-    const auto mix_of = [&](int r) -> const float* {
+    const E* m = static_cast<const E*>(given.m) + segment.sequence * slots * given.out_width + own * kWidth;
+    const auto mix_of = [&](int r) -> const E* {
       const int slot = memory.columns.slot[r];
       return slot < 0 ? nullptr : m + static_cast<int64_t>(slot) * given.out_width;
     };
@@ -75,10 +84,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
       __syncthreads();
       stream.begin(width, tokens, plan.x_aligned, slot_of, plan.rows_aligned);
       if (with_weights) {
-        load_tile<Math, kBlockColumns, kWidth>(memory.mix, ScatteredRows(mix_of), own_width, plan.m_aligned);
-        if (sizeof(E) == sizeof(float)) {
-          commit_copies();
-        }
+        load_tile<Math, Memory::kColumns, kWidth, Threads::kThreads>(memory.mix, ScatteredRows(mix_of), own_width,
+                                                                     plan.m_aligned);
         if (plan.dropping.rng != nullptr) {
           memory.keep.draw(plan.dropping, kRestoreSite, segment.sequence, segment.first - segment.begin,
                            [&](int column) { return memory.columns.slot[column]; });
@@ -86,16 +93,19 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
       }
       stream.sum(scores, width, tokens, plan.x_aligned, slot_of, plan.rows_aligned);
       await_copies<0>();
+      if (with_weights) {
+        __syncthreads();  // the weights take the place of the last tiles
+      }
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          scores[0][n][i] += memory.columns.bias[8 * n + 2 * t + i % 2];
+          scores[0][n][i] += memory.columns.bias[column0 + 8 * n + i % 2];
         }
       }
     };
 
-    for (int unit = 0; unit < plan.heads.units; ++unit) {
+    for (int unit = 0; unit < plan.heads.units; unit += Threads::kSides) {
       using Softmax = HeadSoftmax<Math, false>;
       typename Softmax::Carried carried[2];
       const int blocks = plan.heads.blocks_per_head, steps = blocks * plan.heads.passes(given.linear);
@@ -133,15 +143,15 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) restore_kernel(Rest
               if (!inside(row)) {
                 weight[e] = 0.0f;
               } else if (plan.dropping.rng != nullptr) {
-                weight[e] = memory.keep.kept(8 * n + 2 * t + e, row - first) ? weight[e] * plan.dropping.scale : 0.0f;
+                weight[e] = memory.keep.kept(column0 + 8 * n + e, row - first) ? weight[e] * plan.dropping.scale : 0.0f;
               }
             }
-            store_pair(memory.weights + row * Memory::kWeightStride + 8 * n + 2 * t, weight[0], weight[1]);
+            store_pair(weights + row * Memory::kWeightStride + column0 + 8 * n, weight[0], weight[1]);
           }
         }
         __syncthreads();
-        acc.template add_product<Contiguous::depth>(memory.weights, Memory::kWeightStride, memory.mix, own_width,
-                                                    kBlockColumns);
+        acc.template add_product<Contiguous::depth>(weights, Memory::kWeightStride, memory.mix, own_width,
+                                                    Memory::kColumns);
       }
     }
     __syncthreads();
@@ -168,17 +178,18 @@ cudaError_t restore(const RestoreArguments& arguments, cudaStream_t stream) {
   const size_t size = element_bytes(arguments.element);
   RestorePlan plan;
   plan.heads = HeadBlocks(row_count(arguments.rows), arguments.heads);
-  plan.chunks = chunks_of(arguments.out_width, tile_width(arguments.element, arguments.out_width));
+  plan.chunks = chunks_of(arguments.out_width, doubled_tile_width(arguments.element, arguments.out_width));
   plan.x_aligned = aligned_rows(arguments.x.data, arguments.x.stride, size);
   plan.rows_aligned = aligned_rows(arguments.rows, arguments.x.width, size);
-  plan.m_aligned = aligned_rows(arguments.m, arguments.out_width, sizeof(float));
+  plan.m_aligned = aligned_rows(arguments.m, arguments.out_width, size);
   plan.y_aligned = aligned_rows(arguments.y, arguments.out_width, size);
   plan.dropping = dropping(arguments.dropout);
-  return with_arithmetic(arguments.element, arguments.tf32, arguments.out_width, [&](auto math, auto width) {
+  return with_doubled_tile(arguments.element, arguments.tf32, arguments.out_width, [&](auto math, auto width) {
     using Math = decltype(math);
     constexpr int kWidth = decltype(width)::value;
     return launch_kernel(restore_kernel<Math, kWidth>, (arguments.x.rows + kTileRows - 1) / kTileRows * plan.chunks,
-                         kThreads, static_cast<int>(sizeof(RestoreMemory<Math, kWidth>)), stream, arguments, plan);
+                         Block<typename Math::Element, kWidth>::kThreads,
+                         static_cast<int>(sizeof(RestoreMemory<Math, kWidth>)), stream, arguments, plan);
   });
 }
 

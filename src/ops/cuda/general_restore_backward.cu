@@ -1,5 +1,4 @@
 #include "ops/cuda/general.h"
-#include "ops/cuda/general_convert.h"
 #include "ops/cuda/general_scores.cuh"
 #include "ops/cuda/general_token_sums.h"
 
@@ -9,7 +8,7 @@ namespace {
 struct RestoreBackwardPlan {
   HeadBlocks heads;
   int splits = 0;           // blocks that share a tile's units
-  const void* m = nullptr;  // (B, S, d_out) elements
+  void* weights = nullptr;  // (N, S) elements: the weights after dropout, which dM is made of
   bool x_aligned = false, rows_aligned = false, dy_aligned = false, m_aligned = false, dscores_aligned = false;
   Dropping dropping;
   TokenSumsPlan of_m, of_rows;
@@ -21,15 +20,15 @@ struct RestoreBackwardMemory {
   static constexpr int kStride = row_stride<E>(kBlockColumns);
 
   alignas(16) E stream[ScoreStream<Math>::kElements];
-  E result[kTileRows * kStride];
-  ScoreColumns columns;
+  E weights[kTileRows * kStride];
+  E dscores[kTileRows * kStride];
+  ScoreColumns<> columns;
   KeepBits<kTileRows, kBlockColumns> keep;
   bool owned[kTileRows];
 };
 
-/// A block: 64 rows and a share of the heads. Writes into dscores the weights after dropout, which dM is made of, or
-/// with kGradient the gradient of the scores.
-template <class Math, bool kGradient>
+/// A block: 64 rows and a share of the heads. Writes the weights and the gradient of the scores.
+template <class Math>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     restore_scores_kernel(RestoreBackwardArguments given, RestoreBackwardPlan plan) {
   using E = typename Math::Element;
@@ -46,6 +45,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   const int octets = plan.heads.columns / 8;
   const auto* x = static_cast<const E*>(forward.x.data);
   const auto* dy = static_cast<const E*>(given.dy.data);
+  auto* weights = static_cast<E*>(plan.weights);
   auto* dscores = static_cast<E*>(given.dscores);
   const int t = lane_index() & 3;
   const int row0 = 16 * warp_index() + (lane_index() >> 2);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       const int slot = memory.columns.slot[r];
       return slot < 0 ? nullptr : rows + static_cast<int64_t>(slot) * width;
     };
-    const E* m = static_cast<const E*>(plan.m) + segment.sequence * slots * out_width;
+    const E* m = static_cast<const E*>(forward.m) + segment.sequence * slots * out_width;
     const auto mix_of = [&](int r) -> const E* {
       const int slot = memory.columns.slot[r];
       return slot < 0 ? nullptr : m + static_cast<int64_t>(slot) * out_width;
@@ -86,11 +86,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                          [&](int column) { return memory.columns.slot[column]; });
       }
       stream.sum(scores, width, tokens, plan.x_aligned, slot_of, plan.rows_aligned);
-      if constexpr (kGradient) {
-        __syncthreads();
-        stream.begin(out_width, gradients, plan.dy_aligned, mix_of, plan.m_aligned);
-        stream.sum(dweights, out_width, gradients, plan.dy_aligned, mix_of, plan.m_aligned);
-      }
+      __syncthreads();
+      stream.begin(out_width, gradients, plan.dy_aligned, mix_of, plan.m_aligned);
+      stream.sum(dweights, out_width, gradients, plan.dy_aligned, mix_of, plan.m_aligned);
       await_copies<0>();
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
@@ -98,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
         for (int i = 0; i < 4; ++i) {
           const int column = 8 * n + 2 * t + i % 2, row = row0 + 8 * (i / 2);
           scores[0][n][i] += memory.columns.bias[column];
-          if (kGradient && plan.dropping.rng != nullptr && inside(row)) {
+          if (plan.dropping.rng != nullptr && inside(row)) {
             dweights[0][n][i] = memory.keep.kept(column, row - first) ? dweights[0][n][i] * plan.dropping.scale : 0.0f;
           }
         }
@@ -107,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 
     const int blocks = plan.heads.blocks_per_head, steps = blocks * plan.heads.passes(forward.linear);
     for (int unit = split; unit < plan.heads.units; unit += plan.splits) {
-      using Softmax = HeadSoftmax<Math, kGradient>;
+      using Softmax = HeadSoftmax<Math, true>;
       typename Softmax::Carried carried[2];
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
@@ -135,22 +133,19 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
           const int row = row0 + 8 * half;
 #pragma unroll
           for (int n = 0; n < 8; ++n) {
-            float result[2];
+            float weight[2], dscore[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const float score = scores[0][n][2 * half + e];
-              const float weight = forward.linear ? score : softmax[half].exponential(score, n) * softmax[half].sum[n];
-              if constexpr (kGradient) {
-                const float dweight = dweights[0][n][2 * half + e];
-                result[e] = forward.linear ? dweight : weight * (dweight - softmax[half].gradient[n]);
-              } else {
-                result[e] = weight;
-                if (plan.dropping.rng != nullptr && inside(row)) {
-                  result[e] = memory.keep.kept(8 * n + 2 * t + e, row - first) ? weight * plan.dropping.scale : 0.0f;
-                }
+              const float score = scores[0][n][2 * half + e], dweight = dweights[0][n][2 * half + e];
+              weight[e] = forward.linear ? score : softmax[half].exponential(score, n) * softmax[half].sum[n];
+              dscore[e] = forward.linear ? dweight : weight[e] * (dweight - softmax[half].gradient[n]);
+              if (plan.dropping.rng != nullptr && inside(row)) {
+                weight[e] = memory.keep.kept(8 * n + 2 * t + e, row - first) ? weight[e] * plan.dropping.scale : 0.0f;
               }
             }
-            store_pair(memory.result + row * Memory::kStride + 8 * n + 2 * t, result[0], result[1]);
+            const int at = row * Memory::kStride + 8 * n + 2 * t;
+            store_pair(memory.weights + at, weight[0], weight[1]);
+            store_pair(memory.dscores + at, dscore[0], dscore[1]);
           }
         }
         __syncthreads();
@@ -159,15 +154,17 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
         for (int i = first * kPieces + static_cast<int>(threadIdx.x); i < after * kPieces; i += kThreads) {
           const int row = i / kPieces, column = i % kPieces * kEntries;
           const int* slot = memory.columns.slot + column;
-          const E* from = memory.result + row * Memory::kStride + column;
-          E* to = dscores + (lo + row) * slots;
+          const int from = row * Memory::kStride + column;
+          const int64_t to = (lo + row) * slots;
           if (plan.dscores_aligned && slot[0] >= 0 && slot[0] % kEntries == 0 &&
               slot[kEntries - 1] == slot[0] + kEntries - 1) {
-            *reinterpret_cast<uint4*>(to + slot[0]) = *reinterpret_cast<const uint4*>(from);
+            *reinterpret_cast<uint4*>(weights + to + slot[0]) = *reinterpret_cast<const uint4*>(memory.weights + from);
+            *reinterpret_cast<uint4*>(dscores + to + slot[0]) = *reinterpret_cast<const uint4*>(memory.dscores + from);
           } else {
             for (int j = 0; j < kEntries; ++j) {
               if (slot[j] >= 0) {
-                to[slot[j]] = from[j];
+                weights[to + slot[j]] = memory.weights[from + j];
+                dscores[to + slot[j]] = memory.dscores[from + j];
               }
             }
           }
@@ -175,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
       }
     }
   });
-  if (kGradient && split == 0) {
+  if (split == 0) {
     __syncthreads();
     for (int row = 0; row < static_cast<int>(hi - lo); ++row) {
       if (!memory.owned[row]) {
@@ -187,10 +184,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
   }
 }
 
-TokenSums sums_of_m(const RestoreBackwardArguments& given) {
+TokenSums sums_of_m(const RestoreBackwardArguments& given, const void* weights) {
   const int slots = row_count(given.forward.rows);
   TokenSums sums{given.forward.element, given.forward.tf32, given.forward.bounds, {}, given.dy};
-  sums.weights = {given.dscores, given.forward.x.rows, slots, slots};
+  sums.weights = {weights, given.forward.x.rows, slots, slots};
   sums.values.rows = given.forward.x.rows;
   sums.values.width = given.forward.out_width;
   sums.each = true;
@@ -200,7 +197,7 @@ TokenSums sums_of_m(const RestoreBackwardArguments& given) {
 }
 
 TokenSums sums_of_rows(const RestoreBackwardArguments& given) {
-  TokenSums sums = sums_of_m(given);
+  TokenSums sums = sums_of_m(given, given.dscores);
   sums.values = given.forward.x;
   sums.each = given.forward.rows.each_rows > 0;
   sums.sums = given.drows.floats();
@@ -217,28 +214,23 @@ RestoreBackwardPlan plan_restore_backward(const RestoreBackwardArguments& given,
   plan.heads = HeadBlocks(slots, forward.heads);
   const int64_t tiles = std::max<int64_t>((forward.x.rows + kTileRows - 1) / kTileRows, 1);
   plan.splits = static_cast<int>(std::clamp<int64_t>(2 * multiprocessors() / tiles, 1, plan.heads.units));
-  plan.m = forward.m;
-  if (forward.element != Element::float32) {
-    plan.m = scratch.take<uint16_t>(forward.bounds.count * slots * forward.out_width);
-  }
+  plan.weights = scratch.take<char>(forward.x.rows * slots * static_cast<int64_t>(size));
   plan.x_aligned = aligned_rows(forward.x.data, forward.x.stride, size);
   plan.rows_aligned = aligned_rows(forward.rows, forward.x.width, size);
   plan.dy_aligned = aligned_rows(given.dy.data, given.dy.stride, size);
-  plan.m_aligned = aligned_rows(plan.m, forward.out_width, size);
+  plan.m_aligned = aligned_rows(forward.m, forward.out_width, size);
   plan.dscores_aligned = aligned_rows(given.dscores, slots, size);
   plan.dropping = dropping(forward.dropout);
-  plan.of_m = plan_token_sums(sums_of_m(given), scratch);
+  plan.of_m = plan_token_sums(sums_of_m(given, plan.weights), scratch);
   plan.of_rows = plan_token_sums(sums_of_rows(given), scratch);
   return plan;
 }
 
-template <bool kGradient>
 cudaError_t write_scores(const RestoreBackwardArguments& given, const RestoreBackwardPlan& plan, cudaStream_t stream) {
   const auto launch = [&](auto math) {
     using Math = decltype(math);
-    return launch_kernel(restore_scores_kernel<Math, kGradient>,
-                         (given.forward.x.rows + kTileRows - 1) / kTileRows * plan.splits, kThreads,
-                         static_cast<int>(sizeof(RestoreBackwardMemory<Math>)), stream, given, plan);
+    return launch_kernel(restore_scores_kernel<Math>, (given.forward.x.rows + kTileRows - 1) / kTileRows * plan.splits,
+                         kThreads, static_cast<int>(sizeof(RestoreBackwardMemory<Math>)), stream, given, plan);
   };
   switch (given.forward.element) {
     case Element::float16:
@@ -259,24 +251,11 @@ size_t restore_backward_workspace(const RestoreBackwardArguments& arguments) {
 }
 
 cudaError_t restore_backward(const RestoreBackwardArguments& arguments, cudaStream_t stream) {
-  const RestoreArguments& forward = arguments.forward;
   Scratch scratch(arguments.workspace);
   const RestoreBackwardPlan plan = plan_restore_backward(arguments, scratch);
-  cudaError_t status = cudaSuccess;
-  if (forward.element != Element::float32) {
-    status =
-        round_to_elements(const_cast<void*>(plan.m), forward.m,
-                          forward.bounds.count * row_count(forward.rows) * forward.out_width, forward.element, stream);
-  }
-  // The weights stand in dscores until dM is made of them.
+  auto status = write_scores(arguments, plan, stream);
   if (status == cudaSuccess) {
-    status = write_scores<false>(arguments, plan, stream);
-  }
-  if (status == cudaSuccess) {
-    status = add_tokens(sums_of_m(arguments), plan.of_m, stream);
-  }
-  if (status == cudaSuccess) {
-    status = write_scores<true>(arguments, plan, stream);
+    status = add_tokens(sums_of_m(arguments, plan.weights), plan.of_m, stream);
   }
   if (status == cudaSuccess) {
     status = add_tokens(sums_of_rows(arguments), plan.of_rows, stream);

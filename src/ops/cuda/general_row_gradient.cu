@@ -212,7 +212,7 @@ cudaError_t write_row_gradient(const CompressBackwardArguments& given, const Com
                                cudaStream_t stream) {
   const CompressArguments& forward = given.forward;
   const int64_t width = forward.x.width;
-  auto status = with_compress_tile(forward.element, forward.tf32, forward.x.width, [&](auto math, auto tile) {
+  auto status = with_doubled_tile(forward.element, forward.tf32, forward.x.width, [&](auto math, auto tile) {
     using Math = decltype(math);
     constexpr int kWidth = decltype(tile)::value;
     using Memory = RowGradientMemory<Math, kWidth>;

@@ -7,14 +7,18 @@
 /// Scores of 64 tokens and 64 columns of slots, both operands streamed along the width in tiles of 128 bytes a row.
 namespace dba::ops::cuda::general {
 
-template <class Math>
+/// kSides: four warps have 64 columns, the next four the 64 columns behind them.
+template <class Math, int kSides = 1>
 struct ScoreStream {
   using E = typename Math::Element;
+  static constexpr int kThreads = general::kThreads * kSides;
+  static constexpr int kColumns = kBlockColumns * kSides;
   static constexpr int kStages = sizeof(E) == 2 ? 3 : 2;
   static constexpr int kDepth = 128 / static_cast<int>(sizeof(E));
   static constexpr int kStride = row_stride<E>(kDepth);
-  static constexpr int kTile = kTileRows * kStride;
-  static constexpr int kElements = kStages * 2 * kTile;
+  static constexpr int kTokens = kTileRows * kStride;
+  static constexpr int kStage = kTokens + kColumns * kStride;
+  static constexpr int kElements = kStages * kStage;
 
   E* tiles;  // kElements
 
@@ -24,15 +28,15 @@ struct ScoreStream {
                        bool slots_aligned) const {
     const int from = step * kDepth;
     if (from < width) {
-      E* stage = tiles + step % kStages * 2 * kTile;
+      E* stage = tiles + step % kStages * kStage;
       const int count = min(kDepth, width - from);
       tokens.row += from;
-      load_tile<Math, kTileRows, kDepth>(stage, tokens, count, tokens_aligned);
+      load_tile<Math, kTileRows, kDepth, kThreads>(stage, tokens, count, tokens_aligned);
       const auto slot_from = [&](int r) {
         const E* row = slot_of(r);
         return row == nullptr ? row : row + from;
       };
-      load_tile<Math, kTileRows, kDepth>(stage + kTile, ScatteredRows(slot_from), count, slots_aligned);
+      load_tile<Math, kColumns, kDepth, kThreads>(stage + kTokens, ScatteredRows(slot_from), count, slots_aligned);
     }
     commit_copies();
   }
@@ -47,8 +51,8 @@ struct ScoreStream {
     }
   }
 
-  /// scores (16 tokens of this warp × 64 columns) = tokens · slotsᵀ; after begin(). The last tiles may still be in use
-  /// by other warps when it returns.
+  /// scores (16 tokens of this warp × the 64 columns of its side) = tokens · slotsᵀ; after begin(). The last tiles may
+  /// still be in use by other warps when it returns.
   template <class SlotOf>
   __device__ void sum(float (&scores)[1][8][4], int width, const StridedRows<E>& tokens, bool tokens_aligned,
                       const SlotOf& slot_of, bool slots_aligned) const {
@@ -58,25 +62,27 @@ struct ScoreStream {
       await_copies<kStages - 2>();
       __syncthreads();
       load(step + kStages - 1, width, tokens, tokens_aligned, slot_of, slots_aligned);
-      const E* stage = tiles + step % kStages * 2 * kTile;
-      Math::template product<1, 4, Contiguous::depth, Contiguous::depth>(scores, stage + 16 * warp_index() * kStride,
-                                                                         kStride, stage + kTile, kStride, 16, 4,
-                                                                         padded(min(kDepth, width - step * kDepth)));
+      const E* stage = tiles + step % kStages * kStage;
+      Math::template product<1, 4, Contiguous::depth, Contiguous::depth>(
+          scores, stage + 16 * (warp_index() % 4) * kStride, kStride,
+          stage + kTokens + kBlockColumns * (warp_index() / 4) * kStride, kStride, 16, 4,
+          padded(min(kDepth, width - step * kDepth)));
     }
   }
 };
 
-/// The columns of one block of scores: their slots and biases.
+/// The columns of a block of scores on each side, units one behind the other: their slots and biases.
+template <int kSides = 1>
 struct ScoreColumns {
-  int slot[kBlockColumns];
-  float bias[kBlockColumns];
+  int slot[kBlockColumns * kSides];
+  float bias[kBlockColumns * kSides];
 
   /// Columns without a slot vanish: −∞ before a softmax, else 0. A barrier must follow.
   __device__ void fill(const HeadBlocks& heads, int unit, int block, const ScoreOperand& rows, int64_t sequence,
                        bool linear) {
-    if (threadIdx.x < kBlockColumns) {
+    if (threadIdx.x < kBlockColumns * kSides) {
       const auto column = static_cast<int>(threadIdx.x);
-      slot[column] = heads.slot(unit, block, column);
+      slot[column] = heads.slot(unit + column / kBlockColumns, block, column % kBlockColumns);
       bias[column] = slot[column] >= 0 ? score_bias(rows, sequence, slot[column]) : linear ? 0.0f : -INFINITY;
     }
   }

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
 
 cudaError_t write_token_gradient(const CompressBackwardArguments& given, const CompressBackwardPlan& plan,
                                  cudaStream_t stream) {
-  return with_compress_tile(
+  return with_doubled_tile(
       given.forward.element, given.forward.tf32, given.forward.x.width, [&](auto math, auto width) {
         using Math = decltype(math);
         constexpr int kWidth = decltype(width)::value;

@@ -138,8 +138,7 @@ cudaError_t launch(const RestoreArguments& a, int multiprocessors, cudaStream_t 
     return status;
   }
   CUtensorMap m_map;
-  if (const auto status =
-          describe_matrices(m_map, a.element, a.m_elements, a.bounds.count, k.slots, a.out_width, kBlockSlots);
+  if (const auto status = describe_matrices(m_map, a.element, a.m, a.bounds.count, k.slots, a.out_width, kBlockSlots);
       status != cudaSuccess) {
     return status;
   }

@@ -143,7 +143,7 @@ cudaError_t launch(const RestoreBackwardArguments& a, int multiprocessors, cudaS
   CUtensorMap x_map, dy_map, m_map;
   for (const auto status :
        {describe_matrix(x_map, f.element, f.x, kTokens), describe_matrix(dy_map, f.element, a.dy, kTokens),
-        describe_matrices(m_map, f.element, f.m_elements, f.bounds.count, k.slots, f.out_width, kBlockSlots)}) {
+        describe_matrices(m_map, f.element, f.m, f.bounds.count, k.slots, f.out_width, kBlockSlots)}) {
     if (status != cudaSuccess) {
       return status;
     }

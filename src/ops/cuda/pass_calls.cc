@@ -57,26 +57,23 @@ struct RestoreCall {
     arguments.out_width = static_cast<int>(given.m.size(2));
     set_bias(out_bias, arguments.out_bias, arguments.out_bias_elements);
   }
-  /// The general kernels read M and biases in float.
-  void widen(const RestoreOperands& given) {
-    m = floats(given.m);
-    arguments.m = m.const_data_ptr<float>();
+  /// The general kernels read biases in float.
+  void widen_biases() {
     rows.widen_biases();
     arguments.rows = rows.operand();
     out_bias = floats(out_bias);
     set_bias(out_bias, arguments.out_bias, arguments.out_bias_elements);
   }
-  /// The Hopper kernels read M as elements.
   void round_m(const RestoreOperands& given) {
-    m_elements = given.m_rounded.defined() ? given.m_rounded : aligned(given.m.to(tokens.scalar_type()));
-    arguments.m_elements = m_elements.const_data_ptr();
+    m = given.m_rounded.defined() ? given.m_rounded : aligned(given.m.to(tokens.scalar_type()));
+    arguments.m = m.const_data_ptr();
   }
 
   Tensor tokens;
   BoundsOperand bounds;
   RowsOperand rows;
   DropoutOperand key;
-  Tensor m, m_elements, out_bias;
+  Tensor m, out_bias;
   RestoreArguments arguments{};
 };
 
@@ -152,11 +149,11 @@ Tensor restore_fused(const Tensor& x, const Sequences& sequences, const RestoreO
   RestoreCall call(x, sequences, operands, dropout);
   auto y = at::empty({x.size(0), operands.m.size(2)}, x.options());
   call.arguments.y = y.mutable_data_ptr();
+  call.round_m(operands);
   if (hopper_serves("restore", x, hopper::restore_obstacle(call.arguments))) {
-    call.round_m(operands);
     C10_CUDA_CHECK(hopper::restore(call.arguments, multiprocessors(), stream));
   } else {
-    call.widen(operands);
+    call.widen_biases();
     C10_CUDA_CHECK(general::restore(call.arguments, stream));
   }
   return y;
@@ -190,10 +187,12 @@ RestoreGradients restore_backward_fused(const Tensor& x, const Sequences& sequen
   // and the differences are small beside it.
   auto rounded = operands;
   if (!operands.linear && dropout.p == 0 && !operands.m_rounded.defined()) {
-    (hopper ? rounded.m_rounded : rounded.m) =
-        centred(operands.m, operands.heads, hopper ? x.scalar_type() : at::kFloat);
+    rounded.m_rounded = centred(operands.m, operands.heads, x.scalar_type());
   }
-  hopper ? call.round_m(rounded) : call.widen(rounded);
+  call.round_m(rounded);
+  if (!hopper) {
+    call.widen_biases();
+  }
   arguments.forward = call.arguments;
   const auto memory = scratch(hopper ? hopper::restore_backward_workspace(arguments, multiprocessors())
                                      : general::restore_backward_workspace(arguments),

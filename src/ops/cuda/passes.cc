@@ -154,12 +154,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_passes(
   check_compress(x, sequences, rows, dropout);
   const auto summary = compress_fused(x, sequences, rows, dropout);
   const c10::cuda::CUDAGuard guard(x.device());
-  // The Hopper kernels of restore read M in the tokens' type alone, the general ones in float. Up to 64 shared rows fit
-  // into the former's shared memory at every width that core serves in one launch.
-  const bool float_m = !hopper_chosen() || restore_rows.dim() == 3 || restore_rows.size(0) > 64;
   const KeptMixture keeps(x, linear, p);
   const auto middle = core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout,
-                                  {x.scalar_type(), float_m, keep && keeps.centred});
+                                  {x.scalar_type(), /*m=*/false, keep && keeps.centred});
   const auto m = middle.m.defined() ? middle.m : middle.rounded;
   check_restore("restore", x, sequences, restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias),
                 heads);

@@ -100,8 +100,7 @@ struct RestoreArguments {
   int heads;          // d_p = S / heads
   bool linear;        // no softmax over the slots
   DropoutKey dropout;
-  const float* m;                 // (B, S, d_out)
-  const void* m_elements;         // the same, rounded to elements; only the Hopper kernels read it
+  const void* m;                  // (B, S, d_out) elements
   int out_width;                  // d_out
   const float* out_bias;          // (d_out) or null
   const void* out_bias_elements;  // the same as elements; only the Hopper kernels read it, where out_bias is null
