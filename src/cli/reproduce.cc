@@ -28,6 +28,7 @@
 #include "reproduce/runner.h"
 #include "reproduce/shortened.h"
 #include "run/folders.h"
+#include "run/lock_file.h"
 
 namespace dba::cli {
 namespace {
@@ -76,7 +77,10 @@ void print_list(const std::vector<reproduce::Run>& runs, const reproduce::Places
   for (const auto& run : runs) {
     const auto result = result_file(run, places);
     const auto state = reproduce::state_of(run, places, result);
-    std::cout << run.name() << std::string(width + 2 - run.name().size(), ' ') << to_string(state);
+    const bool unmade = state == reproduce::State::interrupted || state == reproduce::State::fresh;
+    const auto maker = unmade ? run::lock_owner(places.lock(run)) : "";
+    std::cout << run.name() << std::string(width + 2 - run.name().size(), ' ')
+              << (maker.empty() ? to_string(state) : "at work (" + maker + ")");
     if (result == reproduce::ResultFile::damaged)
       std::cout << " (" << places.result(run).string() << " is damaged)";
     if (state != reproduce::State::finished && !reproduce::report_fault(places.run_folder(run)).empty())

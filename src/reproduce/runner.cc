@@ -61,12 +61,18 @@ struct Running {
   }
 };
 
-/// ": …" with the last line of a log, where the reason of a failure stands, and the log's name.
+/// ": …" with the reason of a failure, the last line of a log, and the log's name. A message of `dba` may go on over
+/// indented lines.
 std::string last_words(const std::filesystem::path& log) {
   std::ifstream file(log);
   std::string line, last;
   while (std::getline(file, line)) {
-    if (!line.empty())
+    const auto begin = line.find_first_not_of(' ');
+    if (begin == std::string::npos)
+      continue;
+    if (begin > 0 && last.starts_with("dba: "))
+      last += (last.ends_with('.') ? " " : ": ") + line.substr(begin);
+    else
       last = line;
   }
   return (last.empty() ? "" : ": " + last) + "; what it said is in " + log.string();

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "bytes/file_descriptor.h"
 #include "dba/bytes/errors.h"
 
 namespace dba::run {
@@ -50,6 +51,12 @@ int take_lock(const std::filesystem::path& file, std::string& owner) {
   if (::ftruncate(lock, 0) != 0 || ::pwrite(lock, self.data(), self.size(), 0) != static_cast<ssize_t>(self.size()))
     fail("write", errno);
   return lock;
+}
+
+std::string lock_owner(const std::filesystem::path& file) {
+  const bytes::FileDescriptor lock(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  return lock.valid() && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK ? owner_of(lock.get())
+                                                                                             : "";
 }
 
 }  // namespace dba::run

@@ -11,4 +11,7 @@ namespace dba::run {
 /// was removed meanwhile: it would keep nobody out.
 int take_lock(const std::filesystem::path& file, std::string& owner);
 
+/// The process that holds the lock, as above, or nothing: for those who only want to know.
+std::string lock_owner(const std::filesystem::path& file);
+
 }  // namespace dba::run

@@ -12,6 +12,7 @@
 #include "dba/config/config_file.h"
 #include "reproduce/result.h"
 #include "reproduce/run_lock.h"
+#include "run/lock_file.h"
 #include "small_experiment.h"
 
 namespace dba::reproduce {
@@ -213,6 +214,8 @@ TEST(ReproduceRunner, ARunThatAnotherProcessMakesIsLeftToIt) {
     ASSERT_TRUE(other && another);
     EXPECT_FALSE(RunLock::take(small.places.lock(runs[0]), owner));
     EXPECT_EQ(owner, "process " + std::to_string(::getpid()));
+    EXPECT_EQ(run::lock_owner(small.places.lock(runs[0])), owner);
+    EXPECT_EQ(run::lock_owner(small.places.lock(runs[2])), "") << "nobody makes it";
     const Outcome outcome = small.make();
     EXPECT_EQ(outcome.finished, 2u);
     EXPECT_THAT(outcome.elsewhere, ElementsAre(runs[0].name(), runs[1].name()));
@@ -221,6 +224,8 @@ TEST(ReproduceRunner, ARunThatAnotherProcessMakesIsLeftToIt) {
     EXPECT_FALSE(std::filesystem::exists(small.places.log(runs[0])));
   }
   EXPECT_FALSE(std::filesystem::exists(small.places.lock(runs[0]))) << "it goes with its owner";
+  write(small.places.lock(runs[0]), "1\n");
+  EXPECT_EQ(run::lock_owner(small.places.lock(runs[0])), "") << "a killed process left it behind";
   EXPECT_EQ(small.make().finished, 4u);
 }
 
@@ -232,6 +237,15 @@ TEST(ReproduceRunner, AFailedRunIsToldAndTheOthersAreMade) {
                                                   HasSubstr((small.folder / "runs/apples-softmax-seed1.log").string())),
                                             HasSubstr("pears-softmax-seed1")));
   EXPECT_THAT(bytes::contents(small.folder / "runs/apples-softmax-seed1.log"), HasSubstr("no such thing"));
+}
+
+TEST(ReproduceRunner, AReasonOfSeveralLinesIsToldWhole) {
+  const Small small(
+      "echo 'dba: an earlier one'; echo '12/40 updates'; echo 'dba: one.yaml: the settings do not fit together'; "
+      "echo '  schedule.warmup (9) must not exceed train.updates (4).'; exit 1");
+  EXPECT_THAT(small.make().failures.front(),
+              HasSubstr("ended with status 1: dba: one.yaml: the settings do not fit together: schedule.warmup (9) "
+                        "must not exceed train.updates (4).; what it said is in "));
 }
 
 TEST(ReproduceRunner, ARunThatTheSystemKilledIsToldWithTheLikelyCause) {

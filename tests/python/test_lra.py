@@ -222,6 +222,8 @@ def test_two_commands_at_once_do_not_share_a_run(whole, tmp_path):
     while first.poll() is None and not (lock.is_file() and lock.read_text()):
         time.sleep(0.005)
     second = reproduce(tmp_path, *arguments, check=False)
+    assert f"listops-dba-updates3000-seed1  at work (process {first.pid})" in reproduce(tmp_path, *arguments,
+                                                                                        "--list").stdout
     first.terminate()
     assert first.wait(timeout=60) == 128 + signal.SIGTERM and not lock.exists()
     assert second.returncode == 1, second.stdout + second.stderr
