@@ -1,21 +1,21 @@
 #include "nn/transient_map.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "dba/ops.h"
+#include "nn/wide_product.h"
 #include "ops/checks.h"
 
 namespace dba {
 namespace {
 
 using at::Tensor;
-
-/// The score of a key that is not seen: a softmax gives it nothing, and a row without any other stays finite.
-constexpr double kHidden = -1e30;
 
 /// The type of scores and weights: 16 bits multiply, 32 hold the map.
 at::ScalarType wide_type(const Tensor& x) {
@@ -25,17 +25,17 @@ at::ScalarType wide_type(const Tensor& x) {
 /// a (b, h, g, q, w) times b (b, h, g or 1, w, t); a shared b is not copied for every block.
 Tensor product(const Tensor& a, const Tensor& b) {
   if (b.size(2) == a.size(2)) {
-    return torch::matmul(a, b);
+    return wide_matmul(a, b);
   }
-  return torch::matmul(a.flatten(2, 3), b.squeeze(2)).unflatten(2, {a.size(2), a.size(3)});
+  return wide_matmul(a.flatten(2, 3), b.squeeze(2)).unflatten(2, {a.size(2), a.size(3)});
 }
 
 /// Adds aᵀ b over the queries to `sum` (b, h, g or 1, m, w), over blocks too where that is shared; a (b, h, g, q, m).
 void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
   if (sum.size(2) == a.size(2)) {
-    sum.add_(torch::matmul(a.transpose(3, 4), b));
+    sum.add_(wide_matmul(a.transpose(3, 4), b));
   } else {
-    sum.add_(torch::matmul(a.flatten(2, 3).transpose(2, 3), b.flatten(2, 3)).unsqueeze(2));
+    sum.add_(wide_matmul(a.flatten(2, 3).transpose(2, 3), b.flatten(2, 3)).unsqueeze(2));
   }
 }
 
@@ -58,7 +58,7 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
     auto out = torch::empty({q.size(0), q.size(2), q.size(3), q.size(1), width}, q.options()).permute({0, 3, 1, 2, 4});
     for (const auto& piece : problem.pieces) {
       const auto map = problem.map(piece);
-      const auto dropped = (map.kept.defined() ? map.weights * map.kept : map.weights).to(q.scalar_type());
+      const auto dropped = map.kept.defined() ? map.weights * map.kept : map.weights;
       Tensor sum;
       for (const auto& part : problem.parts) {
         const auto one = product(part.of(dropped), piece.of(part.values, 3));
@@ -92,8 +92,8 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
     }
     for (const auto& piece : problem.pieces) {
       const auto map = problem.map(piece);
-      const auto scaled = piece.of(q, 4) * problem.scale, given = piece.of(dy, 4);
-      const auto dropped = (map.kept.defined() ? map.weights * map.kept : map.weights).to(type);
+      const auto asking = piece.of(q, 4), given = piece.of(dy, 4);
+      const auto dropped = map.kept.defined() ? map.weights * map.kept : map.weights;
       std::vector<Tensor> pulls;
       for (size_t i = 0; i < problem.parts.size(); ++i) {
         const auto& part = problem.parts[i];
@@ -112,9 +112,8 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
         if (part.mask.defined()) {
           part.of(slope).masked_fill_(piece.of(part.mask, 4).logical_not(), 0);
         }
-        const auto own = part.of(slope).to(type);
-        add_product(piece.of(dk[i], 3), own, scaled);
-        const auto one = product(own, piece.of(part.keys, 3));
+        add_product(piece.of(dk[i], 3), part.of(slope), asking);
+        const auto one = product(part.of(slope), piece.of(part.keys, 3));
         sum = sum.defined() ? sum.add_(one) : one;
       }
       piece.of(dq, 4).copy_(sum.mul_(problem.scale));
@@ -127,7 +126,7 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
     }
     torch::autograd::variable_list all{dq};
     for (size_t i = 0; i < problem.parts.size(); ++i) {
-      all.push_back(dk[i].to(type));
+      all.push_back(dk[i].mul_(problem.scale).to(type));
       all.push_back(dv[i].to(type));
     }
     all.push_back({});  // the masks
@@ -175,15 +174,20 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
     }
 
     Map map(const MapPiece& piece) const {
-      const auto scaled = piece.of(queries, 4) * scale;
+      // Products that are wider than the queries are scaled themselves, which rounds less.
+      const bool wider = product_type(queries.scalar_type()) != queries.scalar_type();
+      const auto asking = wider ? piece.of(queries, 4) : piece.of(queries, 4) * scale;
       std::vector<Tensor> scores;
       for (const auto& part : parts) {
-        scores.push_back(product(scaled, piece.of(part.keys, 3).transpose(3, 4)).to(wide_type(queries)));
+        scores.push_back(product(asking, piece.of(part.keys, 3).transpose(3, 4)).to(wide_type(queries)));
+        if (wider) {
+          scores.back().mul_(scale);
+        }
         if (added.defined()) {
           scores.back().addcmul_(part.of(piece.of(added, 4)).to(wide_type(queries)), weight.to(wide_type(queries)));
         }
         if (part.mask.defined()) {
-          scores.back().masked_fill_(piece.of(part.mask, 4).logical_not(), kHidden);
+          scores.back().masked_fill_(piece.of(part.mask, 4).logical_not(), low_score(wide_type(queries)));
         }
       }
       Map map;
@@ -204,6 +208,11 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
 };
 
 }  // namespace
+
+double low_score(at::ScalarType type) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "low_score",
+                                         [] { return static_cast<double>(std::numeric_limits<scalar_t>::lowest()); });
+}
 
 void check_first_derivative(const char* name) {
   TORCH_CHECK(!at::GradMode::is_enabled(), "dba::", name,

@@ -9,6 +9,10 @@
 
 namespace dba {
 
+/// The score of a key that is not seen: the lowest of a type. A softmax gives it nothing where there are others, and a
+/// row without any stays finite.
+double low_score(at::ScalarType type);
+
 /// Keys and values that blocks of queries see, and where: keys (B, H, blocks or 1, m, w), values likewise, mask
 /// spreading to (B, H, blocks, size, m), or undefined where all is seen.
 struct Seen {

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace dba::zoo {
 namespace {
@@ -38,15 +39,16 @@ bool takes_masks(const Tensor& queries) {
   return queries.is_cuda() && (brief || type == at::kFloat) && queries.size(4) % (brief ? 8 : 4) == 0;
 }
 
-/// What is added to scores: zero where the mask is true, else so low that the softmax gives nothing. Not lower: in
-/// backward the kernels take exp(score − log-sum-exp), and where a query sees nothing both are about as low as this; if
-/// their rounding were large, an infinite weight would meet the zero gradient of that row.
+/// What is added to scores: zero where the mask is true, else −∞, which no score outweighs. A query that sees nothing
+/// sees everything here: it belongs to nobody, and in backward the kernels would take the exponential of −∞ − (−∞).
 Tensor added(const Tensor& mask, at::ScalarType type) {
-  const double low = type == at::kHalf ? low_score(type) / 2 : -1e6;
+  const auto hidden = mask.logical_not().logical_and_(mask.any(-1, /*keepdim=*/true));
   const auto keys = mask.size(-1);
   auto sizes = mask.sizes().vec();
   sizes.back() += mask.is_cuda() ? (kEntriesTogether - keys % kEntriesTogether) % kEntriesTogether : 0;
-  return torch::zeros(sizes, mask.options().dtype(type)).narrow(-1, 0, keys).masked_fill_(mask.logical_not(), low);
+  return torch::zeros(sizes, mask.options().dtype(type))
+      .narrow(-1, 0, keys)
+      .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
 /// Fused attention of queries (B, H, g, w) to keys and values (B, H, m, w); a mask spreads to (B, H, g, m). On a GPU

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "nn/padded.h"
+#include "nn/transient_map.h"
 
 namespace dba::zoo {
 Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size_, int64_t count_)
@@ -134,10 +135,6 @@ at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index) {
       .index_select(0, row.flatten())
       .view({batch, count, heads, index.size(3) * size, blocks.size(4)})
       .transpose(1, 2);
-}
-
-double low_score(at::ScalarType type) {
-  return type == at::kHalf ? -65504.0 : -1e30;
 }
 
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask) {

@@ -46,6 +46,10 @@ class Blocks {
   at::Tensor real_whole() const {
     return full_ ? at::Tensor() : valid().squeeze(1);
   }
+  /// Whether the host knows that all sequences have the length of the longest.
+  bool one_length() const {
+    return plain_;
+  }
   /// Of one entry for each sequence, along the first axis, the first where the host knows that all are alike.
   at::Tensor once(const at::Tensor& by_sequence) const {
     return plain_ ? by_sequence.narrow(0, 0, 1) : by_sequence;
@@ -89,9 +93,6 @@ at::Tensor key_mask(const at::Tensor& valid);
 /// side by side: (B, H, blocks, G·size, w), blocks before heads in memory. `index` may have extent 1 in its first two
 /// axes.
 at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index);
-
-/// So low that a softmax gives it nothing, and finite: a row that has nothing else stays finite too.
-double low_score(at::ScalarType type);
 
 /// The low score where the mask is false; the scores themselves where it is undefined.
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask);

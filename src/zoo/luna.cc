@@ -4,12 +4,15 @@
 
 #include "dba/nn/slots.h"
 #include "dba/ops.h"
+#include "nn/wide_product.h"
 #include "ops/checks.h"
-#include "zoo/blocks.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
 namespace {
+
+/// The bias of a slot that is not there. Operators multiply scores, which makes −∞ of the lowest numbers.
+constexpr double kNoSlot = -1e30;
 
 class Luna : public ZooAttention {
  public:
@@ -94,7 +97,7 @@ class Luna : public ZooAttention {
       const auto slot = torch::arange(options.d_p(), packed.begin.options());
       const auto none = slot.unsqueeze(0).ge(packed.lengths().clamp_min(1).unsqueeze(1)).repeat({1, heads});
       bias = bias.defined() ? bias : rows.new_zeros({rows.size(0), rows.size(1)});
-      bias = bias.masked_fill(none, low_score(bias.scalar_type()));
+      bias = bias.to(product_type(bias.scalar_type())).masked_fill(none, kNoSlot);
     }
     const auto values = w_v->forward(c).view({-1, options.d_p(), heads, d_h}).transpose(1, 2);
     const auto out = w_o->weight.t().reshape({heads, d_h, options.d()});

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nn/wide_product.h"
 #include "zoo/block_attention.h"
 #include "zoo/members.h"
 
@@ -126,8 +127,7 @@ class Nystromformer : public ZooAttention {
 
     const Landmarks own(q, asking, integer("landmarks")), others(k, asked, integer("landmarks"));
     const auto seen = others.real.defined() ? others.real.unsqueeze(1).unsqueeze(2) : Tensor();  // (B, 1, 1, L)
-    // Scaled before the product, which would leave the range of float16.
-    auto between = masked_scores(torch::matmul(own.rows * scale, others.rows.transpose(2, 3)), seen).softmax(3);
+    auto between = masked_scores(wide_matmul(own.rows, others.rows.transpose(2, 3)) * scale, seen).softmax(3);
     if (seen.defined()) {
       between = between.masked_fill(seen.logical_not(), 0);
     }
@@ -136,8 +136,9 @@ class Nystromformer : public ZooAttention {
     }
     const auto keys = others.real.defined() ? asked.valid().unsqueeze(1) : Tensor();  // (B, 1, 1, m)
     const auto inverse =
-        approximate_inverse(between.flatten(0, 1).to(q.scalar_type()), integer("iterations")).unflatten(0, {-1, heads});
-    const auto of_marks = torch::matmul(inverse, attend_keys(own.rows, k, v, keys, drop_rate()));
+        approximate_inverse(between.flatten(0, 1).to(product_type(q.scalar_type())), integer("iterations"))
+            .unflatten(0, {-1, heads});
+    const auto of_marks = wide_matmul(inverse, attend_keys(own.rows, k, v, keys, drop_rate()));
     auto mixed = attend_keys(q, others.rows, of_marks, seen, drop_rate());
     if (conv_.defined() && &queries == &memory) {
       mixed = mixed + torch::conv2d(v, conv_, {}, /*stride=*/1, {conv_.size(2) / 2, 0}, /*dilation=*/1, heads);

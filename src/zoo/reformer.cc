@@ -7,6 +7,7 @@
 
 #include "dba/ops.h"
 #include "nn/transient_map.h"
+#include "nn/wide_product.h"
 #include "ops/checks.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
@@ -59,7 +60,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
       std::vector<Tensor> outputs, logarithms, totals;
       for (int64_t r = 0; r < rounds; ++r) {
         const Pairs pairs(problem, piece, r, /*with_sums=*/rounds > 1);
-        outputs.push_back(pairs.back(torch::bmm(pairs.dropped(), pairs.windows(problem.values))));
+        outputs.push_back(pairs.back(wide_matmul(pairs.dropped(), pairs.windows(problem.values))));
         if (rounds > 1) {
           const auto total = pairs.map.sum({2}, /*keepdim=*/true, problem.wide());
           logarithms.push_back(pairs.back(pairs.logarithm + total.log()));
@@ -112,15 +113,15 @@ struct Rounds : torch::autograd::Function<Rounds> {
       for (size_t r = 0; r < given.size(); ++r) {
         const Pairs pairs(problem, piece, static_cast<int64_t>(r), /*with_sums=*/false);
         const auto asking = pairs.sorted(given[r]);
-        add(from_values, pairs.back_from_windows(torch::bmm(pairs.dropped().transpose(1, 2), asking)));
-        auto slope = torch::bmm(asking, pairs.windows(problem.values).transpose(1, 2));
+        add(from_values, pairs.back_from_windows(wide_matmul(pairs.dropped().transpose(1, 2), asking)));
+        auto slope = wide_matmul(asking, pairs.windows(problem.values).transpose(1, 2));
         if (pairs.kept.defined()) {
           slope.mul_(pairs.kept);
         }
         slope.sub_(pairs.sorted(offsets[r])).mul_(pairs.map);
         slope.diagonal(problem.chunk, 1, 2).zero_();
-        add(from_queries, pairs.back(torch::bmm(slope, pairs.keys)));
-        add(from_keys, pairs.back_from_windows(torch::bmm(slope.transpose(1, 2), pairs.queries)));
+        add(from_queries, pairs.back(wide_matmul(slope, pairs.keys)));
+        add(from_keys, pairs.back_from_windows(wide_matmul(slope.transpose(1, 2), pairs.queries)));
       }
       // Keys are u/√w with u = q/|q|, and u' = (1 − u uᵀ)/|q|.
       const auto part = [&](const Tensor& x) { return piece.of(x.transpose(1, 2), 2).transpose(1, 2); };
@@ -198,7 +199,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
       const auto hidden = here(problem.bucket).unsqueeze(4).ne(here(problem.bucket_of_window).unsqueeze(3));
       queries = sorted(problem.queries);
       keys = windows(problem.keys);
-      auto scores = torch::bmm(queries, keys.transpose(1, 2));
+      auto scores = wide_matmul(queries, keys.transpose(1, 2));
       scores.masked_fill_(hidden.flatten(0, 2), low_score(scores.scalar_type()));
       scores.diagonal(problem.chunk, 1, 2).fill_(kSelf);
       map = scores.softmax(2);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "nn/transient_map.h"
+#include "nn/wide_product.h"
 #include "ops/checks.h"
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
@@ -16,8 +17,22 @@ using at::Tensor;
 
 /// Widths of products on a GPU: rows begin at multiples of 16 bytes in 16 bits.
 constexpr int64_t kTogether = 8;
-/// Sums of weights that float16 holds with room to spare.
-constexpr double kMostInHalf = 16384;
+
+/// a·b into `out`, or to `sum`, by batches; those may have the type of products.
+void put_product(Tensor out, const Tensor& a, const Tensor& b) {
+  if (a.scalar_type() == b.scalar_type() && a.scalar_type() == out.scalar_type()) {
+    at::bmm_out(out, a, b);
+  } else {
+    out.copy_(wide_matmul(a, b));
+  }
+}
+void add_product(const Tensor& sum, const Tensor& a, const Tensor& b, double factor = 1) {
+  if (a.scalar_type() == b.scalar_type() && a.scalar_type() == sum.scalar_type()) {
+    sum.baddbmm_(a, b, 1, factor);
+  } else {
+    sum.add_(wide_matmul(a, b), factor);
+  }
+}
 
 /// How blocks of a band lie in memory. Every sequence and head has `rows` blocks, `reach` more on both sides than there
 /// are tokens for, one sequence and head behind the other, and a few more in the end. So the keys beside a block are a
@@ -85,8 +100,8 @@ struct Layout {
     const auto first = (piece.first[0] * heads + piece.first[1]) * rows + piece.first[2], count = b.size(0);
     const auto places = room.view({-1, size, room.size(1)});
     for (int64_t step = 0; step <= 2 * reach; ++step) {
-      places.narrow(0, first + step, count)
-          .baddbmm_(a.flatten(0, 2).narrow(2, step * size, size).transpose(1, 2), b, 1, factor);
+      add_product(places.narrow(0, first + step, count), a.flatten(0, 2).narrow(2, step * size, size).transpose(1, 2),
+                  b, factor);
     }
   }
 
@@ -107,8 +122,8 @@ Tensor exp_less_(Tensor x, const Tensor& less) {
 }
 
 /// y_i = Σ_j a_ij v_j / Σ_j a_ij with a_ij = exp(q_i·k_j/√d_h) in the band and φ(q_i)·φ(k_j) beyond: c_i is the larger
-/// of the highest score of i in the band and of what its products of features stay below, as logarithms, g_j is φ(k_j)
-/// over the largest feature of the keys, and f_i·g_j = φ(q_i)·φ(k_j)/exp(c_i). Then
+/// of the highest score of i in the band and of its highest product of one feature, as logarithms, g_j is φ(k_j) over
+/// the largest feature of the keys in each direction, and f_i·g_j = φ(q_i)·φ(k_j)/exp(c_i). Then
 ///   Σ_j a_ij v_j / exp(c_i) = Σ_j in the band (exp(q_i·k_j/√d_h − c_i) − f_i·g_j) v_j + f_i·Σ_j g_j v_j,
 /// and a column of ones beside v has the sum of the weights. Pairs of the band exist for some queries at a time, and
 /// again for their gradients.
@@ -122,6 +137,7 @@ struct Mean : torch::autograd::Function<Mean> {
     const auto width = q.size(4), count = directions.size(0);
     const auto options = q.options();
     const auto wide = ops::accumulation_type(q.scalar_type());
+    const auto of_sums = options.dtype(product_type(q.scalar_type()));
     const auto root = std::sqrt(static_cast<double>(width));
 
     Problem problem;
@@ -136,48 +152,44 @@ struct Mean : torch::autograd::Function<Mean> {
     problem.v = layout.room((width / kTogether + 1) * kTogether, options);
     layout.keys(problem.v).narrow(4, 0, width).copy_(v);
     layout.keys(problem.v).select(4, width).fill_(1);
-    problem.of_q = (directions * std::sqrt(root)).to(q.scalar_type());
-    problem.of_k = (directions / std::sqrt(root)).to(q.scalar_type());
+    problem.of_q = (directions * std::sqrt(root)).to(of_sums.dtype());
+    problem.of_k = (directions / std::sqrt(root)).to(of_sums.dtype());
 
     // w·x' and |x'|²/2 of queries and keys, whose difference is the logarithm of √m φ(x).
-    const auto log_q = layout.all(torch::mm(problem.q, problem.of_q.t()));
-    const auto log_k = layout.keys(torch::mm(problem.k, problem.of_k.t()));
+    const auto log_q = layout.all(wide_matmul(problem.q, problem.of_q.t()));
+    const auto log_k = layout.keys(wide_matmul(problem.k, problem.of_k.t()));
     const auto off = [&](const Tensor& x, double factor) {
       return at::linalg_vector_norm(x, 2, {4}, /*keepdim=*/true, wide).square_().mul_(factor / 2);
     };
     const auto off_k = off(layout.keys(problem.k), 1 / root);
-    const auto highest_k = masked_scores(log_k.amax({4}, true) - off_k, exists.value_or(Tensor())).amax({2, 3}, true);
+    // By direction: what no product of features exceeds is then one of them.
+    const auto highest_k = masked_scores(log_k - off_k, exists.value_or(Tensor())).amax({2, 3}, true);
     problem.g = layout.room(count, options);
     auto g = layout.keys(problem.g);
     at::exp_out(g, log_k - (off_k + highest_k));
     if (exists) {
       g.masked_fill_(exists->logical_not(), 0);
     }
-    // The logarithms of f_i but for w·x' and c_i; with the largest w·x' they are those that no f_i·g_j exceeds.
-    const auto rest = (highest_k - std::log(static_cast<double>(count))) - off(layout.all(problem.q), root);
-    const auto most = rest + log_q.amax({4}, true);
-
-    // Weights are 1 at most and their sum as many as there are keys: beyond float16 for long sequences.
-    const auto places = static_cast<double>(layout.blocks * layout.size);
-    const double room_for_sums = q.scalar_type() == at::kHalf ? std::log(std::max(places / kMostInHalf, 1.0)) : 0.0;
+    // The logarithms of f_i but for w·x', the largest features of the keys and c_i.
+    const auto rest = off(layout.all(problem.q), root).neg_().sub_(std::log(static_cast<double>(count)));
 
     problem.f = torch::empty(log_q.sizes(), options);
-    problem.highest = torch::empty_like(most);
-    auto sums = torch::empty({layout.batch, layout.heads, layout.rows, layout.size, problem.v.size(1)}, options);
+    problem.highest = torch::empty_like(rest);
+    auto sums = torch::empty({layout.batch, layout.heads, layout.rows, layout.size, problem.v.size(1)}, of_sums);
     for (const auto& piece : layout.pieces(q.device())) {
       auto scores = problem.scores(layout, piece);
       scores.masked_fill_(piece.of(problem.outside, 3), low_score(scores.scalar_type()));
       auto highest = piece.of(problem.highest, 3), f = piece.of(problem.f, 3);
-      at::maximum_out(highest, scores.amax({4}, true), piece.of(most, 3)).add_(room_for_sums);
-      at::exp_out(f, piece.of(log_q, 3) - (highest - piece.of(rest, 3)));
+      const auto shifted = piece.of(log_q, 3) + piece.of(highest_k, 2), others = piece.of(rest, 3);
+      at::maximum_out(highest, scores.amax({4}, true), shifted.amax({4}, true).add_(others));
+      at::exp_out(f, shifted.sub_(highest - others));
       const auto map =
           exp_less_(scores, highest).addcmul_(problem.estimates(layout, piece), piece.of(problem.inside, 3), -1);
-      auto near = matrices(sums, piece);
-      at::bmm_out(near, map.flatten(0, 2), matrices(layout.windows(problem.v), piece));
+      put_product(matrices(sums, piece), map.flatten(0, 2), matrices(layout.windows(problem.v), piece));
     }
     layout.clear_idle(problem.f, 0);
-    problem.far = torch::bmm(layout.by_head(problem.g).transpose(1, 2), layout.by_head(problem.v));
-    layout.by_head(sums).baddbmm_(layout.by_head(problem.f), problem.far);
+    problem.far = wide_matmul(layout.by_head(problem.g).transpose(1, 2), layout.by_head(problem.v));
+    layout.by_head(sums).baddbmm_(layout.by_head(problem.f).to(of_sums.dtype()), problem.far);
 
     problem.weight = sums.narrow(2, 0, layout.blocks).narrow(4, width, 1).clone();
     if (exists) {
@@ -197,18 +209,18 @@ struct Mean : torch::autograd::Function<Mean> {
     const Layout layout(y, (problem.inside.size(4) / problem.inside.size(3) - 1) / 2);
     const auto width = y.size(4);
     const auto root = std::sqrt(static_cast<double>(width));
-    const auto options = y.options();
+    const auto options = y.options(), of_sums = options.dtype(product_type(y.scalar_type()));
     const auto dy = gradients[0].to(y.scalar_type());
 
     // dy_i·v_j − dy_i·y_i over the sum of the weights is the gradient of a_ij/exp(c_i): a product with v_j and its one.
-    const auto given = layout.room(problem.v.size(1), options);
+    const auto given = layout.room(problem.v.size(1), of_sums);
     auto of_values = layout.queries(given).narrow(4, 0, width), of_one = layout.queries(given).narrow(4, width, 1);
     at::div_out(of_values, dy, problem.weight);
     at::div_out(of_one, dot_rows(dy, y).neg_(), problem.weight);
 
-    const auto dq = torch::empty_like(layout.all(problem.q)), df = torch::empty_like(problem.f);
-    const auto dk = torch::zeros_like(problem.k), dg = torch::zeros_like(problem.g);
-    const auto dv = layout.room(width, options);
+    const auto dq = torch::empty_like(layout.all(problem.q), of_sums), df = torch::empty_like(problem.f, of_sums);
+    const auto dk = torch::zeros_like(problem.k, of_sums), dg = torch::zeros_like(problem.g, of_sums);
+    const auto dv = layout.room(width, of_sums);
     for (const auto& piece : layout.pieces(y.device())) {
       const auto inside = piece.of(problem.inside, 3);
       const auto q = matrices(layout.all(problem.q), piece), f = matrices(problem.f, piece);
@@ -216,21 +228,20 @@ struct Mean : torch::autograd::Function<Mean> {
       auto exact = exp_less_(problem.scores(layout, piece), piece.of(problem.highest, 3))
                        .masked_fill_(piece.of(problem.outside, 3), 0);
       const auto map = torch::addcmul(exact, problem.estimates(layout, piece), inside, -1);
-      auto pull = torch::bmm(dy_piece, matrices(layout.windows(problem.v), piece).transpose(1, 2))
+      auto pull = wide_matmul(dy_piece, matrices(layout.windows(problem.v), piece).transpose(1, 2))
                       .view(exact.sizes())
                       .mul_(inside);
       const auto slope = exact.mul_(pull);
       layout.add_to_windows(dv, map, dy_piece.narrow(2, 0, width), piece, 1);
       layout.add_to_windows(dk, slope, q, piece, 1);
       layout.add_to_windows(dg, pull, f, piece, -1);
-      auto dq_piece = matrices(dq, piece), df_piece = matrices(df, piece);
-      at::bmm_out(dq_piece, slope.flatten(0, 2), matrices(layout.windows(problem.k), piece));
-      at::bmm_out(df_piece, pull.flatten(0, 2), matrices(layout.windows(problem.g), piece));
+      put_product(matrices(dq, piece), slope.flatten(0, 2), matrices(layout.windows(problem.k), piece));
+      put_product(matrices(df, piece), pull.flatten(0, 2), matrices(layout.windows(problem.g), piece));
     }
-    const auto d_far = torch::bmm(layout.by_head(problem.f).transpose(1, 2), layout.by_head(given));
+    const auto d_far = wide_matmul(layout.by_head(problem.f).transpose(1, 2), layout.by_head(given));
     layout.by_head(df).baddbmm_(layout.by_head(given), problem.far.transpose(1, 2), -1);
-    layout.by_head(dg).baddbmm_(layout.by_head(problem.v), d_far.transpose(1, 2));
-    layout.by_head(dv).baddbmm_(layout.by_head(problem.g), d_far.narrow(2, 0, width));
+    add_product(layout.by_head(dg), layout.by_head(problem.v), d_far.transpose(1, 2));
+    add_product(layout.by_head(dv), layout.by_head(problem.g), d_far.narrow(2, 0, width));
 
     // φ(x)' = φ(x) (w d_h^−¼ − x/√d_h); queries stand there over √d_h.
     const auto through_features = [](const Tensor& dx, const Tensor& x, const Tensor& d_features,
@@ -278,7 +289,7 @@ struct Mean : torch::autograd::Function<Mean> {
       return products(matrices(f, piece), matrices(layout.windows(g), piece), piece);
     }
     static Tensor products(const Tensor& a, const Tensor& b, const MapPiece& piece) {
-      return torch::bmm(a, b.transpose(1, 2)).view({piece.count[0], piece.count[1], piece.count[2], -1, b.size(1)});
+      return wide_matmul(a, b.transpose(1, 2)).view({piece.count[0], piece.count[1], piece.count[2], -1, b.size(1)});
     }
     Tensor q, k, v, g, f, highest, far, weight, y, inside, outside, of_q, of_k;
   };

@@ -1,5 +1,7 @@
 #include <torch/torch.h>
 
+#include "nn/wide_product.h"
+#include "ops/checks.h"
 #include "zoo/block_attention.h"
 #include "zoo/members.h"
 
@@ -35,8 +37,7 @@ class Sinkhorn : public ZooAttention {
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
-    const auto sums = blocks.take(stream.rows, 1).sum(3).squeeze(1);  // (B, blocks, d)
-    const auto scores = w_p_->forward(w_b_->forward(sums).relu()).view({blocks.batch, count, heads, most_blocks_});
+    const auto scores = sort_scores(blocks.take(stream.rows, 1).squeeze(1));
     const auto there = torch::arange(count, blocks.numbers()).lt(blocks.counts().unsqueeze(1));
     const auto between =
         blocks.real().defined()
@@ -44,13 +45,25 @@ class Sinkhorn : public ZooAttention {
             : at::Tensor();
     const auto sort = balanced(scores.narrow(3, 0, count).transpose(1, 2), between, integer("iterations"));
     const auto sorted = [&](const at::Tensor& rows) {
-      return torch::matmul(sort, rows.flatten(3)).unflatten(3, {rows.size(3), rows.size(4)});
+      return wide_matmul(sort, rows.flatten(3)).to(rows.scalar_type()).unflatten(3, {rows.size(3), rows.size(4)});
     };
     // Places that no block of the sequence fills: beyond its length where it is shorter than a block.
     const auto filled = torch::arange(blocks.size, blocks.numbers()).lt(blocks.lengths().unsqueeze(1));
     const auto mask = blocks.real().defined() ? filled.view({-1, 1, 1, 1, blocks.size}) : at::Tensor();
     const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), mask}}, drop_rate());
     return w_o->forward(blocks.give(mixed));
+  }
+
+  /// Of tokens in blocks, (B, blocks, size, d): a row of scores for every block and head, (B, blocks, H, most blocks).
+  /// The sum of a block leaves float16 for tokens of a thousand; float32 costs nothing for a row a block.
+  at::Tensor sort_scores(const at::Tensor& tokens) const {
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
+    const auto type = ops::accumulation_type(tokens.scalar_type());
+    const auto through = [&](const torch::nn::Linear& layer, const at::Tensor& rows) {
+      return at::linear(rows, layer->weight.to(type), layer->bias.defined() ? layer->bias.to(type) : layer->bias);
+    };
+    const auto sums = tokens.sum({2}, /*keepdim=*/false, type);  // (B, blocks, d)
+    return through(w_p_, through(w_b_, sums).relu()).unflatten(2, {options.heads(), most_blocks_});
   }
 
   int64_t most_blocks_;
@@ -69,8 +82,11 @@ Member sinkhorn_member() {
           "a "
           "column for each block, and Sinkhorn's iteration brings exp(scores) to sums of 1 by rows and columns in "
           "turn: S. A query sees its own block and the sorted one in its place, K̃ = S K and Ṽ = S V over blocks, "
-          "under one softmax. Without Gumbel noise. Long-Range Arena's einsum sums over both block axes, so that "
-          "every sorted block is the sum of all, and adds two softmaxes.",
+          "under one softmax. Without Gumbel noise. The paper's formula has a second ReLU around the scores, which "
+          "here "
+          "may be negative, as the two-layer network of its authors' survey (arXiv 2009.06732) leaves them: it would "
+          "hold about half of them, and their gradients, at zero. Long-Range Arena's einsum sums over both block axes, "
+          "so that every sorted block is the sum of all, and adds two softmaxes.",
       .options = {{"block", "64", "tokens b of a block", 1, {}},
                   {"iterations", "5", "of Sinkhorn's normalisation", 1, {}},
                   max_length_option()},

@@ -25,7 +25,7 @@ class SparseTransformer : public ZooAttention {
     const auto columns = std::min(integer("summary"), blocks.size);
     const auto place = blocks.once(blocks.sizes()).unsqueeze(1) - columns + torch::arange(columns, blocks.numbers());
     const auto index = place.clamp_min(0).view({-1, 1, 1, columns, 1});
-    const bool one_size = size > 0 || place.size(0) == 1;
+    const bool one_size = size > 0 || blocks.one_length();
     const auto summary = [&](const at::Tensor& rows) {
       const auto last = one_size ? rows.slice(3, blocks.size - columns)
                                  : rows.gather(3, index.expand({-1, heads, count, -1, rows.size(4)}));

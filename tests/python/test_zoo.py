@@ -9,6 +9,10 @@ from small_zoo import D, HEADS, LONGEST, NAMES, OPTIONS, dba, made, tokens
 from torch import nn
 
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(),
+                                                                reason="torch finds no GPU"))]
+
+
 def close(a, b):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
@@ -120,6 +124,60 @@ def test_a_large_token_stays_finite_in_float16(name):
     y, _ = layer(x.requires_grad_())
     y.float().square().mean().backward()
     assert y.isfinite().all() and x.grad.isfinite().all()
+
+
+def scoring(name, key, dtype):
+    """A layer in that type whose queries are `key` (d, d) of the tokens, and keys the same but for its sign."""
+    torch.manual_seed(2)
+    layer = dba.zoo.make(name, D, HEADS, **OPTIONS.get(name, {}))
+    weights = {"w_q": key.abs(), "w_k": key, "global_q": key.abs(), "global_k": key}
+    with torch.no_grad():
+        for part, weight in weights.items():
+            if hasattr(layer, part):
+                getattr(layer, part).weight.copy_(weight)
+                getattr(layer, part).bias.zero_()
+    return layer.half().to(dtype)  # the same numbers in every type
+
+
+def outcome(layer, x, padding=None, device="cpu"):
+    """y and the gradient of the tokens."""
+    x = x.detach().to(device).requires_grad_()
+    y = layer.to(device)(x, key_padding_mask=None if padding is None else padding.to(device))[0]
+    (y.float() * tokens(*y.shape[:2], seed=7).float().to(device)).sum().backward()
+    return y.detach().float().cpu(), x.grad.float().cpu()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_has_no_influence_however_low_the_scores_are(name, dtype, device):
+    """All pairs have the score −1500² √d_h, far below what a mask could add; padding would have 0."""
+    x = tokens(2, LONGEST).half()
+    x[..., 0] = 1500
+    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST - 5], [23]])
+    against = -torch.eye(D)[:1].expand(D, D)
+    for sequences in (slice(0, 2), slice(0, 1)):
+        y, gradient = outcome(scoring(name, against, dtype), x[sequences].to(dtype), padding[sequences], device)
+        alone = outcome(scoring(name, against, torch.float64), x[:1, : LONGEST - 5].double())[0]
+        assert (y[:1, : LONGEST - 5] - alone).norm() <= (1e-4 if dtype == torch.float32 else 1e-3) * alone.norm()
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("scale", [400, 1500])
+@pytest.mark.parametrize("name", ["softmax", "local", "sparse", "longformer", "bigbird", "linformer", "sinkhorn",
+                                  "synthesizer", "nystromformer", "scatterbrain", "pixelfly"])
+def test_scores_may_leave_the_range_of_float16(name, scale, device):
+    """Tokens are exact in float16, and so are queries and keys: what is left is the rounding of values. Gradients of
+    tokens of 1500 are beyond it themselves, and Nyströmformer's earlier."""
+    x = scale * tokens(2, LONGEST).sign()
+    padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [23]])
+    for mask in (None, padding):
+        half, single, exact = (outcome(scoring(name, torch.eye(D), dtype), x.to(dtype), mask, device)
+                               for dtype in (torch.float16, torch.float32, torch.float64))
+        for part in (0, 1) if scale == 400 and name != "nystromformer" else (0,):
+            error, of_single = ((y[part] - exact[part]).norm() / exact[part].norm() for y in (half, single))
+            assert error <= (2e-3 if part == 0 else 3e-2) + 2 * of_single
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -271,13 +329,26 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ("need_weights must be False", lambda: local(x, need_weights=True)),
         ("is_causal must be False", lambda: local(x, is_causal=True)),
         ("key_padding_mask must have shape", lambda: local(x, key_padding_mask=torch.zeros(1, 2, dtype=torch.bool))),
+        ("dba.zoo.local: key_padding_mask has holes", lambda: local(x, key_padding_mask=torch.arange(LONGEST + 1)[None] == 3)),
+        ("dba.zoo.local: a floating key_padding_mask must hold 0",
+         lambda: local(x, key_padding_mask=torch.full((1, LONGEST + 1), 0.5))),
+        ("dba.zoo.local: cu_seqlens must be int32 or int64", lambda: local(x[0], cu_seqlens=torch.zeros(2))),
+        ("dba.zoo.local: cu_seqlens must not be negative", lambda: local(x[0], cu_seqlens=torch.tensor([0, 99]))),
+        ("dba.zoo.linformer: key_cu_seqlens must not be negative",
+         lambda: linformer(x[0], x[0] + 1, cu_seqlens=torch.tensor([0, 9]), key_cu_seqlens=torch.tensor([0, 99]))),
+        ("dba.zoo.local: embed_dim must be an integer of 1 or more, got 64.0; write 64",
+         lambda: dba.zoo.make("local", 64.0, 4)),
+        ("dba.zoo.local: embed_dim must be an integer of 1 or more, got '64'; write 64",
+         lambda: dba.zoo.make("local", "64", 4)),
+        ("dba.zoo.local: num_heads must be an integer of 1 or more, got None; give a whole number",
+         lambda: dba.zoo.make("local", 64, None)),
+        ("dba.zoo.local: dropout must be a number in", lambda: dba.zoo.make("local", 64, 4, dropout="0.1")),
     ):
         with pytest.raises(ValueError, match=sentence):
             call()
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="torch finds no GPU"))])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("n, m, hashes", [(1, 1, 1), (5, 63, 3), (17, 300, 70), (40, 128, 32)])
 def test_agreeing_codes_are_counted(device, n, m, hashes):
     """Every pair of a query and a key, with codes of sixteen bits, in every type that products are taken in."""

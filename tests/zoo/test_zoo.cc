@@ -100,6 +100,16 @@ TEST_P(ZooValues, PaddingHasNoInfluence) {
     EXPECT_EQ(y[b].slice(0, batch.lengths[static_cast<size_t>(b)]).abs().sum().item<double>(), 0);
 }
 
+TEST_P(ZooValues, PaddingOfTheOnlySequenceHasNoInfluence) {
+  Random random(13);
+  const auto module = GetParam().make(random);
+  const PackedBatch batch({33});
+  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const at::Tensor alone = attention_of(module).forward(x.unsqueeze(0)).y.squeeze(0);
+  const at::Tensor y = attention_of(module).forward(padded(x, batch, 50, kNaN), padded_sequences(batch, 50)).y;
+  expect_same_function({{"y", unpadded(y, batch)}}, {alone}, with_parameters({{"x", x}}, *module));
+}
+
 TEST_P(ZooValues, ASequenceAloneEqualsItselfInABatch) {
   Random random(10);
   const auto module = GetParam().make(random);
