@@ -29,6 +29,14 @@ TEST(BenchMethods, NamesAndVariantsAreUnderstood) {
   EXPECT_EQ(truth_of(parse_method("dba:fused")).backend, Backend::reference);
 }
 
+TEST(BenchMethods, TheYardstickIsPlainWhereTheMethodHasAnotherPath) {
+  EXPECT_EQ(plain_of(parse_method("dba")).backend, Backend::reference);
+  EXPECT_EQ(plain_of(parse_method("softmax:flash")).sdpa, Sdpa::math);
+  EXPECT_EQ(plain_of(parse_method("luna")).backend, Backend::reference);
+  EXPECT_EQ(plain_of(parse_method("longformer")).sdpa, Sdpa::any);  // its one path is on PyTorch's
+  EXPECT_EQ(truth_of(parse_method("longformer")).sdpa, Sdpa::math);
+}
+
 TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
   const auto message_of = [](const auto& action) -> std::string {
     try {

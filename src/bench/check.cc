@@ -133,8 +133,8 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
 
   verdict.output_error = errors.output;
   verdict.right = true;
-  // A member of the zoo has one path, which cannot leave plain PyTorch behind; hashes and inverses may well turn a
-  // rounding into something large.
+  // A member of the zoo has one path, which is the yardstick itself; hashes and inverses may well turn a rounding into
+  // something large.
   const bool one_path = work.method().of_zoo();
   const auto most_error = [&](at::ScalarType type) {
     return one_path ? std::numeric_limits<double>::infinity() : largest_error(type);

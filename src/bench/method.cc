@@ -169,6 +169,9 @@ Method truth_of(const Method& method) {
 Method plain_of(const Method& method) {
   Method plain = truth_of(method);
   plain.order = Order::direct;
+  if (method.of_zoo()) {
+    plain.sdpa = method.sdpa;
+  }
   return plain;
 }
 

@@ -46,7 +46,8 @@ std::string attention_text(const Method& method, int64_t longest);
 
 /// The same function by the plainest path: what a method's numbers are compared with.
 Method truth_of(const Method& method);
-/// The same function as PyTorch computes it operation by operation: the yardstick of the error in a precision.
+/// The same function as PyTorch computes it operation by operation: the yardstick of the error in a precision. Members
+/// of the zoo that are written on PyTorch's fused attention round as that does, which in backward is more.
 Method plain_of(const Method& method);
 
 /// While it lives, operators and scaled_dot_product_attention go the method's way.
