@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import ops
 from .factors import AttentionWeights, Padded, layer_factors
-from .layer import DBALayer, Slots
+from .layer import DBALayer, Slots, check_positive
 from .sequences import Sequences
 from .tokens import TokenRows
 
@@ -17,16 +17,16 @@ from .tokens import TokenRows
 def refuse_what_has_no_meaning(
     function: str, attn_mask: Tensor | None, is_causal: bool, key: Tensor | None, value: Tensor | None
 ) -> None:
-    """What nn.MultiheadAttention may be asked for and DBA cannot do."""
+    """What nn.MultiheadAttention may be asked for, and neither DBA nor the zoo can do."""
     if is_causal:
         raise ValueError(
-            f"dba.{function}: is_causal must be False, got True; every output depends on all tokens of a sequence, so "
-            "keep nn.MultiheadAttention where the future must stay hidden"
+            f"dba.{function}: is_causal must be False, got True; nothing here is causal, so keep nn.MultiheadAttention "
+            "where the future must stay hidden"
         )
     if attn_mask is not None:
         raise ValueError(
-            f"dba.{function}: attn_mask must be None, got a mask of shape {tuple(attn_mask.shape)}; tokens meet "
-            "through a compressed sequence, where no pair of them can be masked. Padding belongs into key_padding_mask"
+            f"dba.{function}: attn_mask must be None, got a mask of shape {tuple(attn_mask.shape)}; no single pair of "
+            "tokens can be masked here. Padding belongs into key_padding_mask"
         )
     if value is not None and value is not key:
         raise ValueError(
@@ -73,8 +73,10 @@ class MultiheadConvention(DBALayer):
         compress_width: bool = True,
         backend: str | None = None,
     ) -> None:
-        refuse_options(type(self).__name__, embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim,
-                       vdim=vdim)
+        name = type(self).__name__
+        embed_dim, num_heads = (check_positive(name, "embed_dim", embed_dim),
+                                check_positive(name, "num_heads", num_heads))
+        refuse_options(name, embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim, vdim=vdim)
         super().__init__(embed_dim, num_heads, d_p=d_p, d_in=d_in, form=form, normalise=normalise, dropout=dropout,
                          bias=bias, compress_width=compress_width, backend=backend)
         self.batch_first = batch_first
@@ -173,7 +175,8 @@ class DBAttention(MultiheadConvention):
             return tokens.shaped(y), weights
         asking = TokenRows("DBAttention", "query", query, weight, self.batch_first, query_padding_mask, cu_seqlens,
                            "query_padding_mask")
-        asked = TokenRows("DBAttention", "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens)
+        asked = TokenRows("DBAttention", "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens,
+                          bounds_name="key_cu_seqlens")
         check_batches("DBAttention", asking.sequences, asked.sequences)
         z = self.slots(asking.sequences.count)
         y = self._ask(asking.rows, asking.sequences, asked.rows, asked.sequences, z)

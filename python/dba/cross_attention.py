@@ -91,7 +91,8 @@ class DBACrossAttention(MultiheadConvention):
         weight = self.w_o.weight
         asking = TokenRows(name, "query", query, weight, self.batch_first, query_padding_mask, cu_seqlens,
                            "query_padding_mask")
-        asked = TokenRows(name, "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens)
+        asked = TokenRows(name, "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens,
+                          bounds_name="key_cu_seqlens")
         check_batches(name, asking.sequences, asked.sequences)
         c_2 = self.compressor(asked.rows, asked.sequences)
         y, _ = self.ask(asking.rows, asking.sequences, c_2)

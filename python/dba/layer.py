@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 
 import torch
@@ -25,16 +26,29 @@ def check_choice(function: str, argument: str, value: str, choices: tuple[str, .
 
 def check_rate(function: str, argument: str, rate: float) -> float:
     """A dropout rate lies in [0, 1)."""
+    if isinstance(rate, str) or not hasattr(rate, "__float__"):
+        raise ValueError(f"dba.{function}: {argument} must be a number in [0, 1), got {rate!r}; write it without quotes")
     if not 0 <= rate < 1:
         raise ValueError(f"dba.{function}: {argument} must lie in [0, 1), got {rate}")
     return float(rate)
 
 
+def whole(value: object) -> str:
+    """What to write instead of a size that is no integer."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return "give a whole number"
+    return f"write {int(number)}" if number.is_integer() else "give a whole number"
+
+
 def check_positive(function: str, argument: str, value: int) -> int:
-    """A size is 1 or more."""
+    """A size is an integer, of any library, of 1 or more."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"dba.{function}: {argument} must be an integer of 1 or more, got {value!r}; {whole(value)}")
     if value < 1:
         raise ValueError(f"dba.{function}: {argument} must be 1 or more, got {value}")
-    return value
+    return operator.index(value)
 
 
 class Slots(nn.Module):

@@ -90,16 +90,19 @@ class Sequences:
         return Sequences(begin, begin + length, batch * length, plain=True, max_length=length)
 
     @staticmethod
-    def packed(cu_seqlens: Tensor, rows: int, max_length: int | None = None) -> Sequences:
-        """Packed rows: sequence b is cu_seqlens[b] … cu_seqlens[b + 1] − 1. cu_seqlens (B + 1), integers."""
+    def packed(
+        cu_seqlens: Tensor, rows: int, max_length: int | None = None, *, named: str = "Sequences.packed: cu_seqlens"
+    ) -> Sequences:
+        """Packed rows: sequence b is cu_seqlens[b] … cu_seqlens[b + 1] − 1. cu_seqlens (B + 1), integers.
+        named: what a refusal calls them."""
         if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.shape[0] < 1:
             raise ValueError(
-                f"dba.Sequences.packed: cu_seqlens must be int32 or int64 of shape (B + 1), got {describe(cu_seqlens)}"
+                f"dba.{named} must be int32 or int64 of shape (B + 1), got {describe(cu_seqlens)}"
             )
         bounds = cu_seqlens.long()
         require(
             (bounds[0] >= 0) & (bounds[1:] >= bounds[:-1]).all() & (bounds[-1] <= rows),
-            "dba.Sequences.packed: cu_seqlens must not be negative, not decrease and end within the rows of the batch",
+            f"dba.{named} must not be negative, not decrease and end within the rows of the batch",
         )
         return Sequences(bounds[:-1], bounds[1:], rows, max_length=max_length)
 
@@ -118,13 +121,12 @@ class Sequences:
         return Sequences(begin, begin + lengths, lengths.shape[0] * length, max_length=length)
 
     @staticmethod
-    def from_mask(mask: Tensor) -> Sequences:
+    def from_mask(mask: Tensor, *, named: str = "Sequences.from_mask: mask") -> Sequences:
         """A padded batch whose mask (B, n) is true where a token is real. The real tokens of a sequence must be
-        contiguous; padding may stand before and behind them."""
+        contiguous; padding may stand before and behind them. named: what a refusal calls the mask."""
         if mask.dim() != 2 or mask.dtype != torch.bool:
             raise ValueError(
-                f"dba.Sequences.from_mask: mask must be boolean of shape (B, n), true where a token is real, "
-                f"got {describe(mask)}"
+                f"dba.{named} must be boolean of shape (B, n), true where a token is real, got {describe(mask)}"
             )
         batch, length = mask.shape
         real = mask.long()
@@ -135,8 +137,8 @@ class Sequences:
         inside = (position >= first[:, None]) & (position < (first + lengths)[:, None])
         require(
             (inside == mask).all(),
-            "dba.Sequences.from_mask: the real tokens of a sequence must be contiguous, got a mask with holes; gather "
-            "the real tokens of each sequence first (DBA does not depend on their order)",
+            f"dba.{named} has holes, and the real tokens of a sequence must be contiguous; gather the real tokens of "
+            "each sequence first",
         )
         begin = torch.arange(batch, device=mask.device) * length + first
         return Sequences(begin, begin + lengths, batch * length, max_length=length)

@@ -23,7 +23,7 @@ def real_tokens(function: str, argument: str, mask: Tensor, shape: tuple[int, ..
     require(
         (real | (mask == -torch.inf)).all(),
         f"dba.{function}: a floating {argument} must hold 0 (real) and −inf (padding) alone; other values would weigh "
-        "single keys, which a compressed sequence cannot",
+        "single keys, which cannot be done here",
     )
     return real
 
@@ -57,23 +57,28 @@ class TokenRows:
         mask: Tensor | None,
         cu_seqlens: Tensor | None,
         mask_name: str = "key_padding_mask",
+        bounds_name: str = "cu_seqlens",
     ) -> None:
-        """weight (d, d): a parameter of the module that reads the tokens; mask_name: what its caller calls `mask`."""
+        """weight (d, d): a parameter of the module that reads the tokens; mask_name and bounds_name: what its caller
+        calls `mask` and `cu_seqlens`."""
         check_tokens(function, argument, x, weight)
         self.x, self.batch_first = x, batch_first
         if (x.is_nested or cu_seqlens is not None) and mask is not None:
             raise ValueError(
-                f"dba.{function}: {argument} must come without a padding mask where it is nested or packed "
-                "(cu_seqlens), because its sequences are known already"
+                f"dba.{function}: {argument} must come without {mask_name} where it is nested or packed "
+                f"({bounds_name}), because its sequences are known already"
             )
         if x.is_nested:
-            self._take_nested(function, argument, cu_seqlens)
+            if cu_seqlens is not None:
+                raise ValueError(f"dba.{function}: {argument} is nested and knows its bounds; leave {bounds_name} out")
+            self._take_nested()
         elif cu_seqlens is not None:
             if x.dim() != 2:
                 raise ValueError(
-                    f"dba.{function}: {argument} with cu_seqlens must be packed rows (N, d), got {describe(x)}"
+                    f"dba.{function}: {argument} with {bounds_name} must be packed rows (N, d), got {describe(x)}"
                 )
-            self.rows, self.sequences = x, Sequences.packed(cu_seqlens, x.shape[0])
+            self.rows = x
+            self.sequences = Sequences.packed(cu_seqlens, x.shape[0], named=f"{function}: {bounds_name}")
         else:
             batch = x.unsqueeze(0) if x.dim() == 2 else x if batch_first else x.transpose(0, 1)
             self.rows = batch.reshape(-1, x.shape[-1])
@@ -81,11 +86,9 @@ class TokenRows:
                 self.sequences = Sequences.dense(batch.shape[0], batch.shape[1], x.device)
             else:
                 real = real_tokens(function, mask_name, mask, tuple(batch.shape[x.dim() == 2 : 2]))
-                self.sequences = Sequences.from_mask(real.view(batch.shape[:2]))
+                self.sequences = Sequences.from_mask(real.view(batch.shape[:2]), named=f"{function}: {mask_name}")
 
-    def _take_nested(self, function: str, argument: str, cu_seqlens: Tensor | None) -> None:
-        if cu_seqlens is not None:
-            raise ValueError(f"dba.{function}: {argument} is nested and knows its bounds; leave cu_seqlens out")
+    def _take_nested(self) -> None:
         if self.x.layout == torch.jagged:
             self.rows, bounds, lengths = self.x.values(), self.x.offsets(), self.x.lengths()
             if lengths is None:

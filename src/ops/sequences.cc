@@ -131,7 +131,7 @@ Sequences Sequences::from_mask(const at::Tensor& mask) {
   const auto contiguous = at::all(inside.eq(mask));
   const char* const refusal =
       "dba::Sequences::from_mask: the real tokens of a sequence must be contiguous, got a mask with holes; "
-      "gather the real tokens of each sequence first (DBA does not depend on their order)";
+      "gather the real tokens of each sequence first";
   if (mask.is_cpu()) {
     TORCH_CHECK(contiguous.item<bool>(), refusal);
   } else if (!mask.is_meta()) {

@@ -56,6 +56,9 @@ class ZooAttention(ZooLayer):
         dtype: torch.dtype | None = None,
         **options: int | str | bool,
     ) -> None:
+        embed_dim, num_heads = (check_positive(f"zoo.{name}", "embed_dim", embed_dim),
+                                check_positive(f"zoo.{name}", "num_heads", num_heads))
+        check_rate(f"zoo.{name}", "dropout", dropout)
         refuse_options(f"zoo.{name}", embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim,
                        vdim=vdim)
         slots = check_lunas(options) if name == "luna" else {}
@@ -112,6 +115,7 @@ class ZooAttention(ZooLayer):
             return tokens.shaped(self.attend(tokens.rows, tokens.sequences)[0]), None
         asking = TokenRows(function, "query", query, weight, self.batch_first, query_padding_mask, cu_seqlens,
                            "query_padding_mask")
-        asked = TokenRows(function, "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens)
+        asked = TokenRows(function, "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens,
+                          bounds_name="key_cu_seqlens")
         check_batches(function, asking.sequences, asked.sequences)
         return asking.shaped(self.attend_to(asking.rows, asking.sequences, asked.rows, asked.sequences)), None
