@@ -27,7 +27,8 @@ def check_choice(function: str, argument: str, value: str, choices: tuple[str, .
 def check_rate(function: str, argument: str, rate: float) -> float:
     """A dropout rate lies in [0, 1)."""
     if isinstance(rate, str) or not hasattr(rate, "__float__"):
-        raise ValueError(f"dba.{function}: {argument} must be a number in [0, 1), got {rate!r}; write it without quotes")
+        remedy = "write it without quotes" if isinstance(rate, str) else "0 is no dropout"
+        raise ValueError(f"dba.{function}: {argument} must be a number in [0, 1), got {rate!r}; {remedy}")
     if not 0 <= rate < 1:
         raise ValueError(f"dba.{function}: {argument} must lie in [0, 1), got {rate}")
     return float(rate)
@@ -44,11 +45,15 @@ def whole(value: object) -> str:
 
 def check_positive(function: str, argument: str, value: int) -> int:
     """A size is an integer, of any library, of 1 or more."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        size = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        size = None
+    if size is None:
         raise ValueError(f"dba.{function}: {argument} must be an integer of 1 or more, got {value!r}; {whole(value)}")
-    if value < 1:
-        raise ValueError(f"dba.{function}: {argument} must be 1 or more, got {value}")
-    return operator.index(value)
+    if size < 1:
+        raise ValueError(f"dba.{function}: {argument} must be 1 or more, got {size}")
+    return size
 
 
 class Slots(nn.Module):

@@ -10,9 +10,12 @@ inline at::ScalarType product_type(at::ScalarType type) {
   return type == at::kHalf ? at::kFloat : type;
 }
 
-/// a (…, n, w) times b (…, w, m), whatever autocast would make of them. Either may be wider than the other: a CPU
-/// multiplies in float32 where one is float16, for which it has no instructions; everything else multiplies in the
-/// narrower type.
+/// a (…, n, w) times b (…, w, m) in `type`, whatever autocast would make of them.
+at::Tensor matmul_in(at::ScalarType type, const at::Tensor& a, const at::Tensor& b);
+
+/// The same with a result of product_type, for a and b with the same leading axes, of which either may be wider than
+/// the other. On a GPU, and where nothing is to be differentiated, the factors are rounded to the narrower type, so
+/// that the tensor cores multiply; elsewhere float16 is multiplied as float32.
 at::Tensor wide_matmul(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace dba

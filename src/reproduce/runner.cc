@@ -66,14 +66,20 @@ struct Running {
 std::string last_words(const std::filesystem::path& log) {
   std::ifstream file(log);
   std::string line, last;
+  bool goes_on = false;
   while (std::getline(file, line)) {
     const auto begin = line.find_first_not_of(' ');
     if (begin == std::string::npos)
       continue;
-    if (begin > 0 && last.starts_with("dba: "))
-      last += (last.ends_with('.') ? " " : ": ") + line.substr(begin);
-    else
+    if (begin > 0 && last.starts_with("dba: ")) {
+      if (!goes_on && last.ends_with(':'))
+        last.pop_back();
+      last += (goes_on ? "; " : ": ") + line.substr(begin);
+      goes_on = true;
+    } else {
       last = line;
+      goes_on = false;
+    }
   }
   return (last.empty() ? "" : ": " + last) + "; what it said is in " + log.string();
 }

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "bytes/file_descriptor.h"
 #include "dba/bytes/errors.h"
@@ -38,12 +40,17 @@ int take_lock(const std::filesystem::path& file, std::string& owner) {
     ::close(lock);
     throw bytes::FileError(what, file, error);
   };
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+  // lock_owner holds it for a moment: who holds it after some milliseconds is its owner.
+  constexpr int kAttempts = 5;
+  for (int attempt = 1; ::flock(lock, LOCK_EX | LOCK_NB) != 0; ++attempt) {
     if (errno != EWOULDBLOCK)
       fail("lock", errno);
-    owner = owner_of(lock);
-    ::close(lock);
-    return -1;
+    if (attempt == kAttempts) {
+      owner = owner_of(lock);
+      ::close(lock);
+      return -1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   if (!is_still_at(file, lock))
     fail("lock", ENOENT);

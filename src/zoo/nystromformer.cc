@@ -138,7 +138,8 @@ class Nystromformer : public ZooAttention {
     const auto inverse =
         approximate_inverse(between.flatten(0, 1).to(product_type(q.scalar_type())), integer("iterations"))
             .unflatten(0, {-1, heads});
-    const auto of_marks = wide_matmul(inverse, attend_keys(own.rows, k, v, keys, drop_rate()));
+    // Not in float16, where the inverse may be infinite.
+    const auto of_marks = matmul_in(inverse.scalar_type(), inverse, attend_keys(own.rows, k, v, keys, drop_rate()));
     auto mixed = attend_keys(q, others.rows, of_marks, seen, drop_rate());
     if (conv_.defined() && &queries == &memory) {
       mixed = mixed + torch::conv2d(v, conv_, {}, /*stride=*/1, {conv_.size(2) / 2, 0}, /*dilation=*/1, heads);

@@ -152,8 +152,9 @@ struct Mean : torch::autograd::Function<Mean> {
     problem.v = layout.room((width / kTogether + 1) * kTogether, options);
     layout.keys(problem.v).narrow(4, 0, width).copy_(v);
     layout.keys(problem.v).select(4, width).fill_(1);
-    problem.of_q = (directions * std::sqrt(root)).to(of_sums.dtype());
-    problem.of_k = (directions / std::sqrt(root)).to(of_sums.dtype());
+    // Rounded as the products round them, so that forward and backward have the same directions.
+    problem.of_q = (directions * std::sqrt(root)).to(q.scalar_type()).to(of_sums.dtype());
+    problem.of_k = (directions / std::sqrt(root)).to(q.scalar_type()).to(of_sums.dtype());
 
     // w·x' and |x'|²/2 of queries and keys, whose difference is the logarithm of √m φ(x).
     const auto log_q = layout.all(wide_matmul(problem.q, problem.of_q.t()));

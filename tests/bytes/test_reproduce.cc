@@ -242,10 +242,11 @@ TEST(ReproduceRunner, AFailedRunIsToldAndTheOthersAreMade) {
 TEST(ReproduceRunner, AReasonOfSeveralLinesIsToldWhole) {
   const Small small(
       "echo 'dba: an earlier one'; echo '12/40 updates'; echo 'dba: one.yaml: the settings do not fit together'; "
-      "echo '  schedule.warmup (9) must not exceed train.updates (4).'; exit 1");
+      "echo '  schedule.warmup (9) must not exceed train.updates (4)'; echo; echo '  seed (-1) must not be negative'; "
+      "exit 1");
   EXPECT_THAT(small.make().failures.front(),
               HasSubstr("ended with status 1: dba: one.yaml: the settings do not fit together: schedule.warmup (9) "
-                        "must not exceed train.updates (4).; what it said is in "));
+                        "must not exceed train.updates (4); seed (-1) must not be negative; what it said is in "));
 }
 
 TEST(ReproduceRunner, ARunThatTheSystemKilledIsToldWithTheLikelyCause) {

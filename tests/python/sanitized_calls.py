@@ -114,14 +114,14 @@ def fold_stack(make, case):
     return torch.ops.dba.fold_stack(make(D_P, 256), weights, [None, None], make(SLOTS, 256), make(SLOTS), HEADS, 0.5)
 
 
-def both_passes(make, case, width):
+def both_passes(make, case, width, heads=HEADS, score_rows=SLOTS, linear=0):
     """Each over tokens of its own: nobody adds up their gradients, which cuBLAS may have written by the copy engine."""
     batch = Batch(LENGTHS)
-    bounds = batch.begin_tensor, batch.end_tensor
-    c, r, _ = torch.ops.dba.compress(make(batch.rows, width), *bounds, None, None, make(SLOTS, width, deviation=0.1), make(SLOTS), 0, case.p,
-                                     make.rng)
-    y = torch.ops.dba.restore(make(batch.rows, width), *bounds, make(SLOTS, width, deviation=0.1), make(SLOTS),
-                              make(len(batch), SLOTS, width), make(width), HEADS, False, case.p, make.rng)
+    bounds, slots = (batch.begin_tensor, batch.end_tensor), heads * D_P
+    c, r, _ = torch.ops.dba.compress(make(batch.rows, width), *bounds, None, None,
+                                     make(score_rows, width, deviation=0.1), make(score_rows), linear, case.p, make.rng)
+    y = torch.ops.dba.restore(make(batch.rows, width), *bounds, make(slots, width, deviation=0.1), make(slots),
+                              make(len(batch), slots, width), make(width), heads, False, case.p, make.rng)
     return [c, r, y]
 
 
@@ -131,8 +131,9 @@ def odd_width(make, case):
 
 
 def two_wide_tiles(make, case):
-    """Rows that compress takes by blocks of eight warps."""
-    return both_passes(make, case, 408)
+    """Rows that blocks of eight warps take in the half types: both of their sides, and so many score rows that a range
+    has several tiles."""
+    return both_passes(make, case, 408, heads=2 * HEADS, score_rows=10 * SLOTS, linear=SLOTS + 5)
 
 
 def tf32(make, case):

@@ -24,6 +24,7 @@ ROWS = {
     "many_rows": (130, 70, 65, True, 0.3, 64),
     "wide": (16, 16, 0, True, 0.0, 520),
     "two_wide_tiles": (48, 80, 40, True, 0.2, 512),
+    "steps_of_two_wide_tiles": (100, 156, 30, True, 0.1, 400),
     "not_quite_two_wide_tiles": (70, 3, 2, True, 0.1, 328),
     "odd_width_of_two_tiles": (20, 50, 9, True, 0.1, 301),
     "odd_width": (5, 6, 0, True, 0.2, 37),
@@ -34,6 +35,8 @@ ROWS = {
 
 # So many tokens that a thread block's range has a thousand of them, and sums over it are long.
 LONG_RANGES = [1500] * 200
+# A thread block's range has some hundred tokens of a few sequences, where there are 256 slots.
+SEVERAL_TILES = [1500, 0, 900, 130, 2300]
 # More sequences than a thread block looks through in one round, 384 at most.
 HUNDREDS = [7 * i % 23 for i in range(450)]
 
@@ -70,6 +73,11 @@ def test_compress(case, dtype, scale):
 @pytest.mark.parametrize("lengths", [LONG_RANGES, HUNDREDS], ids=["long_ranges", "hundreds"])
 def test_compress_of_other_batches(lengths, dtype):
     check_compress("quarter_width", dtype, 1.0, lengths)
+
+
+@pytest.mark.parametrize("dtype,scale", [(torch.bfloat16, 1.0), (torch.bfloat16, 30.0), (torch.float16, 1.0)], ids=str)
+def test_compress_by_several_steps_of_two_wide_tiles(dtype, scale):
+    check_compress("steps_of_two_wide_tiles", dtype, scale, SEVERAL_TILES)
 
 
 def check_compress(case, dtype, scale, lengths):

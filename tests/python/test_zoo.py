@@ -346,7 +346,12 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
          lambda: dba.zoo.make("local", "64", 4)),
         ("dba.zoo.local: num_heads must be an integer of 1 or more, got None; give a whole number",
          lambda: dba.zoo.make("local", 64, None)),
-        ("dba.zoo.local: dropout must be a number in", lambda: dba.zoo.make("local", 64, 4, dropout="0.1")),
+        (r"dba.zoo.local: num_heads must be an integer of 1 or more, got tensor\(4.\); write 4",
+         lambda: dba.zoo.make("local", 64, torch.tensor(4.0))),
+        ("dba.zoo.local: dropout must be a number in .*; write it without quotes",
+         lambda: dba.zoo.make("local", 64, 4, dropout="0.1")),
+        ("dba.zoo.local: dropout must be a number in .*; 0 is no dropout",
+         lambda: dba.zoo.make("local", 64, 4, dropout=None)),
     ):
         with pytest.raises(ValueError, match=sentence):
             call()

@@ -45,9 +45,10 @@ struct CompressMemory {
   static constexpr int kTile = kTileRows * row_stride<E>(kWidth);
   static constexpr int kWeightStride = row_stride<E>(kTileRows);
   using Keep = KeepBits<kTileRows, kTileRows>;
-  /// [side][row]: the largest score of a tile; behind them sums, and sums after dropout.
-  static constexpr int kSides = Block<E, kWidth>::kSides;
-  static constexpr int kOfSides = kSides > 1 ? 3 * kSides* kTileRows : 0;
+  static constexpr int kSides = BlockWarps<E, kWidth>::kSides;
+  /// What sides tell each other, [what][side][row]: the largest score of a tile, sums, sums after dropout.
+  enum OfSides { kLargest, kSum, kDroppedSum, kOfSidesCount };
+  static constexpr int kOfSides = kSides == 1 ? 0 : kOfSidesCount * kTileRows * kSides;
 
   E* tiles;
   E* weights;
@@ -69,20 +70,20 @@ struct CompressMemory {
   __device__ E* rows(int stage) const {
     return tiles + (stages + (chunks > 1 ? stage : 0)) * kTile;
   }
-  static int bytes(int stages, int chunks) {
+  static constexpr int bytes(int stages, int chunks) {
     return static_cast<int>((stages + (chunks > 1 ? stages : 1)) * kTile * sizeof(E) +
                             kTileRows * kWeightStride * sizeof(E) + (kTileRows + kOfSides) * sizeof(float) +
                             sizeof(Keep));
   }
 
-  /// A row's value of both sides, each handing in its own; `which` of the three. All threads of the block call this.
+  /// A row's value of both sides, each handing in its own. All threads of the block call this.
   template <class Combine>
-  __device__ void combine_sides(float (&values)[2], const int (&rows)[2], int which, const Combine& combine) const {
+  __device__ void combine_sides(float (&values)[2], const int (&rows)[2], OfSides what, const Combine& combine) const {
     if constexpr (kSides > 1) {
-      float* first = of_sides + which * kSides * kTileRows;
+      float* first = of_sides + what * kSides * kTileRows;
       if ((lane_index() & 3) == 0) {
         for (int half = 0; half < 2; ++half) {
-          first[Block<E, kWidth>::side() * kTileRows + rows[half]] = values[half];
+          first[score_side() * kTileRows + rows[half]] = values[half];
         }
       }
       __syncthreads();
@@ -96,13 +97,14 @@ struct CompressMemory {
 /// A block: a range of rows, kTileRows slots, one chunk of C's columns. For every tile of tokens the scores are summed
 /// over all chunks of the width, the block's own last, whose X then also serves the product W X.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
-                                  Block<typename Math::Element, kWidth>::kResident)
+__global__ void __launch_bounds__(BlockWarps<typename Math::Element, kWidth>::kThreads,
+                                  BlockWarps<typename Math::Element, kWidth>::kResident)
     compress_kernel(CompressArguments given, CompressPlan plan) {
   using E = typename Math::Element;
-  using Threads = Block<E, kWidth>;
+  using Warps = BlockWarps<E, kWidth>;
   extern __shared__ __align__(16) char shared[];
-  const CompressMemory<Math, kWidth> memory(shared, plan.stages, plan.chunks);
+  using Memory = CompressMemory<Math, kWidth>;
+  const Memory memory(shared, plan.stages, plan.chunks);
   constexpr int kStride = row_stride<E>(kWidth);
   constexpr int kWeightStride = row_stride<E>(kTileRows);
 
@@ -116,10 +118,10 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
 
   // This thread's two rows of the scores, and its warp's tokens of a tile.
   const int t = lane_index() & 3;
-  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
+  const int row0 = first_score_row() + (lane_index() >> 2);
   const int row_of_half[2] = {row0, row0 + 8};
-  constexpr int kTokens = kTileRows / Threads::kSides;
-  const int token0 = kTokens * Threads::side();
+  constexpr int kTokens = kTileRows / Warps::kSides;
+  const int token0 = kTokens * score_side();
   bool linear[2];
   for (int half = 0; half < 2; ++half) {
     linear[half] = slot0 + row_of_half[half] >= slots - given.rows.linear;
@@ -142,14 +144,14 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
     const auto load = [&](int stage, int64_t first, int position) {
       const int chunk = chunk_at(position), chunk_width = min(kWidth, width - chunk * kWidth);
       if (plan.chunks > 1 || first == segment.first) {
-        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(
+        load_tile<Math, kTileRows, kWidth, Warps::kThreads>(
             memory.rows(stage), score_rows<E>(given.rows, width, segment.sequence, slot0, count, chunk * kWidth),
             chunk_width, plan.rows_aligned);
       }
       const StridedRows<E> tokens{.row = x + first * given.x.stride + chunk * kWidth,
                                   .stride = given.x.stride,
                                   .after = static_cast<int>(min(segment.after - first, int64_t{kTileRows}))};
-      load_tile<Math, kTileRows, kWidth, Threads::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
+      load_tile<Math, kTileRows, kWidth, Warps::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
     };
 
     clear(acc.values);
@@ -165,9 +167,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
         clear(scores);
       }
       Math::template product<1, kTokens / 16, Contiguous::depth, Contiguous::depth>(
-          scores, memory.rows(stage) + Threads::first_score_row() * kStride, kStride,
-          memory.x(stage) + token0 * kStride, kStride, 16, kTokens / 16,
-          padded(min(kWidth, width - chunk_at(position) * kWidth)));
+          scores, memory.rows(stage) + first_score_row() * kStride, kStride, memory.x(stage) + token0 * kStride,
+          kStride, 16, kTokens / 16, padded(min(kWidth, width - chunk_at(position) * kWidth)));
       if (chunk_is_last) {
         const int valid = static_cast<int>(min(segment.after - first, static_cast<int64_t>(kTileRows)));
         bool rescale = false;
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
           }
           of_row[half] = max_of_quad(top);
         }
-        memory.combine_sides(of_row, row_of_half, 0, [](float a, float b) { return fmaxf(a, b); });
+        memory.combine_sides(of_row, row_of_half, Memory::kLargest, [](float a, float b) { return fmaxf(a, b); });
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = row_of_half[half];
@@ -236,8 +237,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
       sum[half] = sum_of_quad(sum[half]);
       dropped_sum[half] = sum_of_quad(dropped_sum[half]);
     }
-    memory.combine_sides(sum, row_of_half, 1, add);
-    memory.combine_sides(dropped_sum, row_of_half, 2, add);
+    memory.combine_sides(sum, row_of_half, Memory::kSum, add);
+    memory.combine_sides(dropped_sum, row_of_half, Memory::kDroppedSum, add);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int slot = slot0 + row_of_half[half];
@@ -284,10 +285,11 @@ cudaError_t compress(const CompressArguments& arguments, cudaStream_t stream) {
     using Math = decltype(math);
     constexpr int kWidth = decltype(width)::value;
     using Memory = CompressMemory<Math, kWidth>;
+    static_assert(BlockWarps<typename Math::Element, kWidth>::kSides == 1 || Memory::bytes(2, 1) <= kRoomForEightWarps);
     plan.stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
     return launch_kernel(compress_kernel<Math, kWidth>,
                          static_cast<int64_t>(plan.split.ranges) * plan.blocks * plan.chunks,
-                         Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(plan.stages, plan.chunks),
+                         BlockWarps<typename Math::Element, kWidth>::kThreads, Memory::bytes(plan.stages, plan.chunks),
                          stream, arguments, plan);
   };
   const auto status = with_doubled_tile(arguments.element, arguments.tf32, arguments.x.width, launch);

@@ -59,24 +59,28 @@ inline int tile_width(Element element, int width) {
   const int element_bytes = element == Element::float32 ? 4 : 2;
   return (width * element_bytes <= 256 ? 256 : 512) / element_bytes;
 }
-/// Compress and its backward make the scores of a tile anew for every chunk of the columns they sum, and fetch all
-/// tiles again. Up to twice the wide tile one chunk serves, by blocks of eight warps, where a block may have two stages
-/// of such tiles, some 206 KB.
-inline int doubled_tile_width(Element element, int width) {
-  constexpr int kRoom = 216 * 1024;
+/// What a block of eight warps may take of shared memory: two stages of tiles in compress and its backward, 128 rows of
+/// M in restore.
+constexpr int kRoomForEightWarps = 216 * 1024;
+
+/// The passes make the scores of a tile anew for every chunk of the columns they sum or write, and fetch all tiles
+/// again. Up to twice the wide tile one chunk of eight warps serves, where the device has room for it.
+inline bool doubles_tile(Element element, int width) {
   const int tile = tile_width(element, width);
-  const bool doubled = element != Element::float32 && width > tile && width <= 2 * tile &&
-                       device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kRoom;
-  return doubled ? 2 * tile : tile;
+  return element != Element::float32 && width > tile && width <= 2 * tile &&
+         device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kRoomForEightWarps;
 }
-/// Blocks with such tiles on a multiprocessor: those of eight warps are alone there.
+inline int doubled_tile_width(Element element, int width) {
+  return tile_width(element, width) * (doubles_tile(element, width) ? 2 : 1);
+}
+/// Blocks on a multiprocessor: those of eight warps are alone there.
 inline int resident_blocks(Element element, int width) {
-  return doubled_tile_width(element, width) == tile_width(element, width) ? kResidentBlocks : 1;
+  return doubles_tile(element, width) ? 1 : kResidentBlocks;
 }
 /// Calls launch(Math{}, std::integral_constant<int, doubled_tile_width>{}).
 template <class Launch>
 auto with_doubled_tile(Element element, bool tf32, int width, const Launch& launch) {
-  if (doubled_tile_width(element, width) == tile_width(element, width)) {
+  if (!doubles_tile(element, width)) {
     return with_arithmetic(element, tf32, width, launch);
   }
   using Doubled = std::integral_constant<int, 2 * kWideTile<__half>>;

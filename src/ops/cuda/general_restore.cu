@@ -14,7 +14,7 @@ struct RestorePlan {
 template <class Math, int kWidth>
 struct RestoreMemory {
   using E = typename Math::Element;
-  static constexpr int kSides = Block<E, kWidth>::kSides;
+  static constexpr int kSides = BlockWarps<E, kWidth>::kSides;
   using Scores = ScoreStream<Math, kSides>;
   static constexpr int kColumns = Scores::kColumns;
   static constexpr int kWeightStride = row_stride<E>(kColumns);
@@ -30,11 +30,11 @@ struct RestoreMemory {
 /// the rows come one after the other, and each takes its own rows away: in those of others its M is multiplied by 0,
 /// and 0 · NaN is not 0.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
-                                  Block<typename Math::Element, kWidth>::kResident)
+__global__ void __launch_bounds__(BlockWarps<typename Math::Element, kWidth>::kThreads,
+                                  BlockWarps<typename Math::Element, kWidth>::kResident)
     restore_kernel(RestoreArguments given, RestorePlan plan) {
   using E = typename Math::Element;
-  using Threads = Block<E, kWidth>;
+  using Warps = BlockWarps<E, kWidth>;
   extern __shared__ __align__(16) char shared[];
   using Memory = RestoreMemory<Math, kWidth>;
   auto& memory = *reinterpret_cast<Memory*>(shared);
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
   const int octets = plan.heads.columns / 8;
   const auto* x = static_cast<const E*>(given.x.data);
   const int t = lane_index() & 3;
-  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
-  const int column0 = kBlockColumns * Threads::side() + 2 * t;
+  const int row0 = first_score_row() + (lane_index() >> 2);
+  const int column0 = kBlockColumns * score_side() + 2 * t;
 
   BlockAccumulators<Math, kWidth> acc;
   int written = 0;
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
       __syncthreads();
       stream.begin(width, tokens, plan.x_aligned, slot_of, plan.rows_aligned);
       if (with_weights) {
-        load_tile<Math, Memory::kColumns, kWidth, Threads::kThreads>(memory.mix, ScatteredRows(mix_of), own_width,
-                                                                     plan.m_aligned);
+        load_tile<Math, Memory::kColumns, kWidth, Warps::kThreads>(memory.mix, ScatteredRows(mix_of), own_width,
+                                                                   plan.m_aligned);
         if (plan.dropping.rng != nullptr) {
           memory.keep.draw(plan.dropping, kRestoreSite, segment.sequence, segment.first - segment.begin,
                            [&](int column) { return memory.columns.slot[column]; });
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
       }
     };
 
-    for (int unit = 0; unit < plan.heads.units; unit += Threads::kSides) {
+    for (int unit = 0; unit < plan.heads.units; unit += Warps::kSides) {
       using Softmax = HeadSoftmax<Math, false>;
       typename Softmax::Carried carried[2];
       const int blocks = plan.heads.blocks_per_head, steps = blocks * plan.heads.passes(given.linear);
@@ -187,9 +187,11 @@ cudaError_t restore(const RestoreArguments& arguments, cudaStream_t stream) {
   return with_doubled_tile(arguments.element, arguments.tf32, arguments.out_width, [&](auto math, auto width) {
     using Math = decltype(math);
     constexpr int kWidth = decltype(width)::value;
+    using Memory = RestoreMemory<Math, kWidth>;
+    static_assert(Memory::kSides == 1 || sizeof(Memory) <= kRoomForEightWarps);
     return launch_kernel(restore_kernel<Math, kWidth>, (arguments.x.rows + kTileRows - 1) / kTileRows * plan.chunks,
-                         Block<typename Math::Element, kWidth>::kThreads,
-                         static_cast<int>(sizeof(RestoreMemory<Math, kWidth>)), stream, arguments, plan);
+                         BlockWarps<typename Math::Element, kWidth>::kThreads, static_cast<int>(sizeof(Memory)), stream,
+                         arguments, plan);
   });
 }
 

@@ -8,7 +8,7 @@ namespace {
 struct RestoreBackwardPlan {
   HeadBlocks heads;
   int splits = 0;           // blocks that share a tile's units
-  void* weights = nullptr;  // (N, S) elements: the weights after dropout, which dM is made of
+  void* weights = nullptr;  // (N, S) elements, after dropout: dM is made of them; not written in rows of nobody
   bool x_aligned = false, rows_aligned = false, dy_aligned = false, m_aligned = false, dscores_aligned = false;
   Dropping dropping;
   TokenSumsPlan of_m, of_rows;

@@ -15,7 +15,7 @@ struct RowGradientMemory {
   static constexpr int kRows = kTileRows * row_stride<E>(kWidth);
   static constexpr int kX = kTokens * row_stride<E>(kWidth);
   static constexpr int kGradientStride = row_stride<E>(kTokens);
-  static constexpr int kSideSums = (Block<E, kWidth>::kSides - 1) * kTileRows;
+  static constexpr int kSideSums = (BlockWarps<E, kWidth>::kSides - 1) * kTileRows;
   using Keep = KeepBits<kTokens, kTileRows>;
 
   E* tiles;
@@ -39,7 +39,7 @@ struct RowGradientMemory {
   __device__ E* x(int stage) const {
     return tiles + (chunks > 1 ? stages : 1) * 2 * kRows + stage * kX;
   }
-  static int bytes(int stages, int chunks) {
+  static constexpr int bytes(int stages, int chunks) {
     return static_cast<int>(((chunks > 1 ? stages : 1) * 2 * kRows + stages * kX + kTileRows * kGradientStride) *
                                 sizeof(E) +
                             kSideSums * sizeof(float) + sizeof(Keep));
@@ -50,11 +50,11 @@ struct RowGradientMemory {
 /// last, whose X then serves dA += dS X. Rows of each sequence are written sequence by sequence, shared ones at the
 /// end of the range.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
-                                  Block<typename Math::Element, kWidth>::kResident)
+__global__ void __launch_bounds__(BlockWarps<typename Math::Element, kWidth>::kThreads,
+                                  BlockWarps<typename Math::Element, kWidth>::kResident)
     row_gradient_kernel(CompressBackwardArguments given, CompressBackwardPlan plan, int stages) {
   using E = typename Math::Element;
-  using Threads = Block<E, kWidth>;
+  using Warps = BlockWarps<E, kWidth>;
   using Memory = RowGradientMemory<Math, kWidth>;
   extern __shared__ __align__(16) char shared[];
   const Memory memory(shared, stages, plan.chunks);
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
   const auto* x = static_cast<const E*>(forward.x.data);
   const int t = lane_index() & 3;
   // This thread's first row of the scores, and its warp's tokens of a step.
-  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
-  constexpr int kWarpTokens = kTokens / Threads::kSides;
-  const int token0 = kWarpTokens * Threads::side();
+  const int row0 = first_score_row() + (lane_index() >> 2);
+  constexpr int kWarpTokens = kTokens / Warps::kSides;
+  const int token0 = kWarpTokens * score_side();
 
   BlockAccumulators<Math, kWidth> acc;
   clear(acc.values);
@@ -99,19 +99,19 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
     const auto load = [&](int stage, int64_t first, int position) {
       const int chunk = chunk_at(position), chunk_width = min(kWidth, width - chunk * kWidth);
       if (plan.chunks > 1 || first == segment.first) {
-        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(
+        load_tile<Math, kTileRows, kWidth, Warps::kThreads>(
             memory.rows(stage), score_rows<E>(rows, width, segment.sequence, slot0, count, chunk * kWidth), chunk_width,
             plan.rows_aligned);
         const StridedRows<E> dc{
             .row = static_cast<const E*>(plan.dc) + (segment.sequence * slots + slot0) * width + chunk * kWidth,
             .stride = width,
             .after = count};
-        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
+        load_tile<Math, kTileRows, kWidth, Warps::kThreads>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
       }
       const StridedRows<E> tokens{.row = x + first * forward.x.stride + chunk * kWidth,
                                   .stride = forward.x.stride,
                                   .after = static_cast<int>(min(segment.after - first, int64_t{kTokens}))};
-      load_tile<Math, kTokens, kWidth, Threads::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
+      load_tile<Math, kTokens, kWidth, Warps::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
     };
 
     if (of_each) {
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
       }
       const int depth = padded(min(kWidth, width - chunk_at(position) * kWidth));
       Math::template product<2, kWarpTokens / 16, Contiguous::depth, Contiguous::depth>(
-          products, memory.rows(stage) + Threads::first_score_row() * kStride, kStride,
-          memory.x(stage) + token0 * kStride, kStride, 16, kWarpTokens / 16, depth, /*row_step=*/kTileRows);
+          products, memory.rows(stage) + first_score_row() * kStride, kStride, memory.x(stage) + token0 * kStride,
+          kStride, 16, kWarpTokens / 16, depth, /*row_step=*/kTileRows);
       if (chunk_is_last) {
         const int valid = static_cast<int>(min(segment.after - first, static_cast<int64_t>(kTokens)));
 #pragma unroll
@@ -181,18 +181,18 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         score_sum[half] = sum_of_quad(score_sum[half]);
-        if (Threads::side() > 0 && t == 0) {
+        if (score_side() > 0 && t == 0) {
           memory.side_sums[row0 + 8 * half] = score_sum[half];
         }
       }
-      if constexpr (Threads::kSides > 1) {
+      if constexpr (Warps::kSides > 1) {
         __syncthreads();
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (Threads::side() == 0 && t == 0 && terms[half].linear) {
+        if (score_side() == 0 && t == 0 && terms[half].linear) {
           to[slot0 + row0 + 8 * half] =
-              score_sum[half] + (Threads::kSides > 1 ? memory.side_sums[row0 + 8 * half] : 0.0f);
+              score_sum[half] + (Warps::kSides > 1 ? memory.side_sums[row0 + 8 * half] : 0.0f);
         }
       }
     }
@@ -216,11 +216,12 @@ cudaError_t write_row_gradient(const CompressBackwardArguments& given, const Com
     using Math = decltype(math);
     constexpr int kWidth = decltype(tile)::value;
     using Memory = RowGradientMemory<Math, kWidth>;
+    static_assert(BlockWarps<typename Math::Element, kWidth>::kSides == 1 || Memory::bytes(2, 1) <= kRoomForEightWarps);
     const int stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
     return launch_kernel(
         row_gradient_kernel<Math, kWidth>,
         static_cast<int64_t>(plan.split.ranges) * (plan.each_blocks + plan.shared_blocks) * plan.chunks,
-        Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(stages, plan.chunks), stream, given, plan,
+        BlockWarps<typename Math::Element, kWidth>::kThreads, Memory::bytes(stages, plan.chunks), stream, given, plan,
         stages);
   });
   if (status == cudaSuccess && given.deach != nullptr && forward.rows.each_rows > 0) {

@@ -16,8 +16,8 @@ struct ScoreStream {
   static constexpr int kStages = sizeof(E) == 2 ? 3 : 2;
   static constexpr int kDepth = 128 / static_cast<int>(sizeof(E));
   static constexpr int kStride = row_stride<E>(kDepth);
-  static constexpr int kTokens = kTileRows * kStride;
-  static constexpr int kStage = kTokens + kColumns * kStride;
+  static constexpr int kTokenTile = kTileRows * kStride;
+  static constexpr int kStage = kTokenTile + kColumns * kStride;
   static constexpr int kElements = kStages * kStage;
 
   E* tiles;  // kElements
@@ -36,7 +36,7 @@ struct ScoreStream {
         const E* row = slot_of(r);
         return row == nullptr ? row : row + from;
       };
-      load_tile<Math, kColumns, kDepth, kThreads>(stage + kTokens, ScatteredRows(slot_from), count, slots_aligned);
+      load_tile<Math, kColumns, kDepth, kThreads>(stage + kTokenTile, ScatteredRows(slot_from), count, slots_aligned);
     }
     commit_copies();
   }
@@ -64,8 +64,8 @@ struct ScoreStream {
       load(step + kStages - 1, width, tokens, tokens_aligned, slot_of, slots_aligned);
       const E* stage = tiles + step % kStages * kStage;
       Math::template product<1, 4, Contiguous::depth, Contiguous::depth>(
-          scores, stage + 16 * (warp_index() % 4) * kStride, kStride,
-          stage + kTokens + kBlockColumns * (warp_index() / 4) * kStride, kStride, 16, 4,
+          scores, stage + first_score_row() * kStride, kStride,
+          stage + kTokenTile + kBlockColumns * score_side() * kStride, kStride, 16, 4,
           padded(min(kDepth, width - step * kDepth)));
     }
   }

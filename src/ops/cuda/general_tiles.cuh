@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
-#include <utility>
 
 #include "ops/cuda/general_arithmetic.cuh"
 
@@ -18,20 +16,20 @@ constexpr int kResidentBlocks = 2;
 /// The threads of a block whose tiles are kWidth entries wide. Accumulators of 64 rows are at most 128 numbers a
 /// thread: four warps serve 512 bytes a row, wider tiles want eight. Blocks of eight are alone on their multiprocessor.
 template <class E, int kWidth>
-struct Block {
+struct BlockWarps {
   static constexpr int kWarps = kWidth * static_cast<int>(sizeof(E)) > 512 ? 8 : 4;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kResident = kResidentBlocks * general::kThreads / kThreads;
-  /// Four warps have 16 rows of a tile's scores each; eight share the columns too, half of them each.
   static constexpr int kSides = kWarps / 4;
-
-  __device__ static int first_score_row() {
-    return 16 * (warp_index() % 4);
-  }
-  __device__ static int side() {
-    return warp_index() / 4;
-  }
 };
+
+/// Four warps have 16 rows of a tile's scores each; eight share the columns too, a side each.
+__device__ inline int first_score_row() {
+  return 16 * (warp_index() % 4);
+}
+__device__ inline int score_side() {
+  return warp_index() / 4;
+}
 
 template <class E>
 constexpr int kPieceEntries = 16 / static_cast<int>(sizeof(E));
@@ -60,32 +58,14 @@ __device__ inline void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// 16 bytes of a row: the entries of `from` before `count`, then zeros; by single loads, and rounded if need be.
-template <class Math, class Source>
-__device__ inline void copy_entries(typename Math::Element* to, const Source* from, int count) {
+/// 16 bytes of a row: the entries of `from` before `count`, then zeros; by single loads.
+template <class Math>
+__device__ inline void copy_entries(typename Math::Element* to, const typename Math::Element* from, int count) {
   using E = typename Math::Element;
   alignas(16) E entries[kPieceEntries<E>];
 #pragma unroll
   for (int i = 0; i < kPieceEntries<E>; ++i) {
-    if constexpr (std::is_same_v<Source, E>) {
-      entries[i] = i < count ? from[i] : Math::round(0.0f);
-    } else {
-      entries[i] = Math::round(i < count ? from[i] : 0.0f);
-    }
-  }
-  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(entries);
-}
-
-/// The same for floats at a multiple of 16 bytes, all of them there.
-template <class Math>
-__device__ inline void round_entries(typename Math::Element* to, const float* from) {
-  using E = typename Math::Element;
-  alignas(16) E entries[kPieceEntries<E>];
-#pragma unroll
-  for (int i = 0; i < kPieceEntries<E>; i += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(from + i);
-    entries[i] = Math::round(four.x), entries[i + 1] = Math::round(four.y);
-    entries[i + 2] = Math::round(four.z), entries[i + 3] = Math::round(four.w);
+    entries[i] = i < count ? from[i] : Math::round(0.0f);
   }
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(entries);
 }
@@ -94,7 +74,6 @@ __device__ inline void round_entries(typename Math::Element* to, const float* fr
 /// r = split on at second + r · stride.
 template <class T>
 struct StridedRows {
-  using Source = T;
   const T* row = nullptr;
   int64_t stride = 0;
   int first = 0, after = 0;
@@ -121,7 +100,6 @@ struct StridedRows {
 /// Rows wherever row_of(r) says: a pointer, or null.
 template <class RowOf>
 struct ScatteredRows {
-  using Source = std::remove_cv_t<std::remove_pointer_t<decltype(std::declval<RowOf>()(0))>>;
   const RowOf& row_of;
 
   template <int kStep>
@@ -130,8 +108,8 @@ struct ScatteredRows {
     int r;
 
     __device__ Cursor(const ScatteredRows& rows, int begin) : row_of(rows.row_of), r(begin) {}
-    __device__ const Source* next() {
-      const Source* from = row_of(r);
+    __device__ auto next() {
+      const auto* from = row_of(r);
       r += kStep;
       return from;
     }
@@ -142,11 +120,10 @@ ScatteredRows(const RowOf&) -> ScatteredRows<RowOf>;
 
 /// tile (kRows, kWidth) ← `width` entries of each row that is there; the rest up to padded(width) becomes zero, as do
 /// absent rows. `aligned`: every row begins at a multiple of 16 bytes; then whole pieces of elements arrive by
-/// cp.async, and the caller commits and awaits them. Floats for a 16-bit tile are rounded on the way.
-template <class Math, int kRows, int kWidth, int kThreads = general::kThreads, class Rows>
+/// cp.async, and the caller commits and awaits them. All of the block's kThreads call this.
+template <class Math, int kRows, int kWidth, int kThreads, class Rows>
 __device__ inline void load_tile(typename Math::Element* tile, const Rows& rows, int width, bool aligned) {
   using E = typename Math::Element;
-  using Source = typename Rows::Source;
   constexpr int kEntries = kPieceEntries<E>;
   constexpr int kPieces = kWidth / kEntries;
   constexpr int kRowStep = kThreads / kPieces;
@@ -163,7 +140,7 @@ __device__ inline void load_tile(typename Math::Element* tile, const Rows& rows,
   // Calls copy(to, from) for the next row if it has entries here, else clears it.
   const auto piece = [&](int i, const auto& copy) {
     E* to = tile + i * kRowStep * row_stride<E>(kWidth);
-    const Source* from = cursor.next();
+    const E* from = cursor.next();
     if (from != nullptr && present > 0) {
       copy(to, from + column);
     } else {
@@ -173,18 +150,12 @@ __device__ inline void load_tile(typename Math::Element* tile, const Rows& rows,
   if (aligned && present == kEntries) {
 #pragma unroll 4
     for (int i = 0; i < kRows / kRowStep; ++i) {
-      piece(i, [](E* to, const Source* from) {
-        if constexpr (std::is_same_v<Source, E>) {
-          copy_async(to, from);
-        } else {
-          round_entries<Math>(to, from);
-        }
-      });
+      piece(i, [](E* to, const E* from) { copy_async(to, from); });
     }
   } else {
 #pragma unroll 1
     for (int i = 0; i < kRows / kRowStep; ++i) {
-      piece(i, [present](E* to, const Source* from) { copy_entries<Math>(to, from, present); });
+      piece(i, [present](E* to, const E* from) { copy_entries<Math>(to, from, present); });
     }
   }
 }
@@ -205,7 +176,7 @@ __device__ inline void store_pair(float* to, float a, float b) {
 template <class Math, int kWidth>
 struct BlockAccumulators {
   using E = typename Math::Element;
-  static constexpr int kGroupStep = 16 * Block<E, kWidth>::kWarps;
+  static constexpr int kGroupStep = 16 * BlockWarps<E, kWidth>::kWarps;
   static constexpr int kGroups = kWidth / kGroupStep;
   float values[4][2 * kGroups][4];
 
@@ -292,7 +263,7 @@ __device__ inline void store_tile(E* to, int64_t stride, const E* tile, int writ
   constexpr int kEntries = kPieceEntries<E>;
   constexpr int kPieces = kWidth / kEntries;
   for (int i = written * kPieces + static_cast<int>(threadIdx.x); i < after * kPieces;
-       i += Block<E, kWidth>::kThreads) {
+       i += BlockWarps<E, kWidth>::kThreads) {
     const int row = i / kPieces, column = i % kPieces * kEntries;
     const E* from = tile + row * row_stride<E>(kWidth) + column;
     E* entry = to + row * stride + column;

@@ -41,7 +41,7 @@ struct TokenGradientMemory {
   __device__ E* dc(int stage) const {
     return rows(stage) + kRows;
   }
-  static int bytes(int stages, int chunks) {
+  static constexpr int bytes(int stages, int chunks) {
     return static_cast<int>(((chunks > 1 ? stages : 1) * kX + stages * 2 * kRows + 2 * kWeights) * sizeof(E) +
                             sizeof(Small));
   }
@@ -51,11 +51,11 @@ struct TokenGradientMemory {
 /// of A and dC then serve dX += W̃ dC + dS A. Sequences that share the rows come one after the other, and each takes
 /// its own rows away: in those of others its A and dC are multiplied by 0, and 0 · NaN is not 0.
 template <class Math, int kWidth>
-__global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThreads,
-                                  Block<typename Math::Element, kWidth>::kResident)
+__global__ void __launch_bounds__(BlockWarps<typename Math::Element, kWidth>::kThreads,
+                                  BlockWarps<typename Math::Element, kWidth>::kResident)
     token_gradient_kernel(CompressBackwardArguments given, CompressBackwardPlan plan, int stages) {
   using E = typename Math::Element;
-  using Threads = Block<E, kWidth>;
+  using Warps = BlockWarps<E, kWidth>;
   using Memory = TokenGradientMemory<Math, kWidth>;
   extern __shared__ __align__(16) char shared[];
   const Memory memory(shared, stages, plan.chunks);
@@ -70,9 +70,9 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
   const auto* x = static_cast<const E*>(forward.x.data);
   const int t = lane_index() & 3;
   // This thread's first row of the scores, and its warp's slots of a step.
-  const int row0 = Threads::first_score_row() + (lane_index() >> 2);
-  constexpr int kWarpSlots = kSlots / Threads::kSides;
-  const int warp_slot0 = kWarpSlots * Threads::side();
+  const int row0 = first_score_row() + (lane_index() >> 2);
+  constexpr int kWarpSlots = kSlots / Warps::kSides;
+  const int warp_slot0 = kWarpSlots * score_side();
 
   BlockAccumulators<Math, kWidth> acc;
   const auto add_products = [&](int stage, int depth_of_weights, int depth_of_dscores) {
@@ -105,16 +105,16 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
                                     .stride = forward.x.stride,
                                     .first = first,
                                     .after = after};
-        load_tile<Math, kTileRows, kWidth, Threads::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
+        load_tile<Math, kTileRows, kWidth, Warps::kThreads>(memory.x(stage), tokens, chunk_width, plan.x_aligned);
       }
-      load_tile<Math, kSlots, kWidth, Threads::kThreads>(
+      load_tile<Math, kSlots, kWidth, Warps::kThreads>(
           memory.rows(stage), score_rows<E>(forward.rows, width, segment.sequence, slot0, count, chunk * kWidth),
           chunk_width, plan.rows_aligned);
       const StridedRows<E> dc{
           .row = static_cast<const E*>(plan.dc) + (segment.sequence * slots + slot0) * width + chunk * kWidth,
           .stride = width,
           .after = count};
-      load_tile<Math, kSlots, kWidth, Threads::kThreads>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
+      load_tile<Math, kSlots, kWidth, Warps::kThreads>(memory.dc(stage), dc, chunk_width, plan.dc_aligned);
     };
 
     // [0][n]: the products with A of eight slots, and behind those of all the warp's slots the products with dC, whose
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
       }
       const int depth = padded(min(kWidth, width - chunk_at(position) * kWidth));
       Math::template product<1, kOctets, Contiguous::depth, Contiguous::depth>(
-          products, memory.x(stage) + Threads::first_score_row() * kStride, kStride,
-          memory.rows(stage) + warp_slot0 * kStride, kStride, 16 * Threads::kSides, kOctets, depth);
+          products, memory.x(stage) + first_score_row() * kStride, kStride, memory.rows(stage) + warp_slot0 * kStride,
+          kStride, 16 * Warps::kSides, kOctets, depth);
       if (chunk_is_last) {
 #pragma unroll
         for (int n = 0; n < kOctets; ++n) {
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
       for (int part = 0; part < 2; ++part) {
         const int begin = from + part * kSlots;
         const int count = max(0, min(kSlots, restore_slots - begin));
-        load_tile<Math, kSlots, kWidth, Threads::kThreads>(
+        load_tile<Math, kSlots, kWidth, Warps::kThreads>(
             part == 0 ? memory.dc(0) : memory.rows(0),
             score_rows<E>(given.restore_rows, width, segment.sequence, begin, count, own * kWidth), own_width,
             plan.restore_rows_aligned);
@@ -188,8 +188,8 @@ __global__ void __launch_bounds__(Block<typename Math::Element, kWidth>::kThread
                                      .stride = restore_slots,
                                      .first = first,
                                      .after = after};
-        load_tile<Math, kTileRows, kSlots, Threads::kThreads>(part == 0 ? memory.weights : memory.dscores, dscores,
-                                                              count, plan.dscores_aligned);
+        load_tile<Math, kTileRows, kSlots, Warps::kThreads>(part == 0 ? memory.weights : memory.dscores, dscores, count,
+                                                            plan.dscores_aligned);
       }
       commit_copies();
       await_copies<0>();
@@ -219,10 +219,12 @@ cudaError_t write_token_gradient(const CompressBackwardArguments& given, const C
         using Math = decltype(math);
         constexpr int kWidth = decltype(width)::value;
         using Memory = TokenGradientMemory<Math, kWidth>;
+        static_assert(BlockWarps<typename Math::Element, kWidth>::kSides == 1 ||
+                      Memory::bytes(2, 1) <= kRoomForEightWarps);
         const int stages = stages_for(Memory::bytes(1, plan.chunks), Memory::bytes(2, plan.chunks));
         return launch_kernel(token_gradient_kernel<Math, kWidth>,
                              (given.forward.x.rows + kTileRows - 1) / kTileRows * plan.chunks,
-                             Block<typename Math::Element, kWidth>::kThreads, Memory::bytes(stages, plan.chunks),
+                             BlockWarps<typename Math::Element, kWidth>::kThreads, Memory::bytes(stages, plan.chunks),
                              stream, given, plan, stages);
       });
 }

@@ -61,8 +61,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) token_sums_kernel(T
           .row = weights + first * given.weights.stride, .stride = given.weights.stride, .after = after};
       const StridedRows<E> of_values{
           .row = values + first * given.values.stride, .stride = given.values.stride, .after = after};
-      load_tile<Math, kTileRows, kTileRows>(memory[stage].weights, of_weights, own_slots, plan.weights_aligned);
-      load_tile<Math, kTileRows, kWidth>(memory[stage].values, of_values, own_width, plan.values_aligned);
+      load_tile<Math, kTileRows, kTileRows, kThreads>(memory[stage].weights, of_weights, own_slots,
+                                                      plan.weights_aligned);
+      load_tile<Math, kTileRows, kWidth, kThreads>(memory[stage].values, of_values, own_width, plan.values_aligned);
     };
     const auto use = [&](int stage, int64_t first, int) {
       __syncthreads();
