@@ -13,9 +13,9 @@ inline at::ScalarType product_type(at::ScalarType type) {
 /// a (…, n, w) times b (…, w, m) in `type`, whatever autocast would make of them.
 at::Tensor matmul_in(at::ScalarType type, const at::Tensor& a, const at::Tensor& b);
 
-/// The same with a result of product_type, for a and b with the same leading axes, of which either may be wider than
-/// the other. On a GPU, and where nothing is to be differentiated, the factors are rounded to the narrower type, so
-/// that the tensor cores multiply; elsewhere float16 is multiplied as float32.
+/// The same in the narrower of their types, with a result of its product_type; a and b have the same leading axes.
+/// float16 is multiplied as such, by tensor cores, only on a GPU and where nothing is to be differentiated; elsewhere
+/// as float32.
 at::Tensor wide_matmul(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace dba

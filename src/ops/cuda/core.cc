@@ -210,7 +210,7 @@ FusedCore core_on_gpu(const Tensor& c, const Tensor& r, const CoreWeights& weigh
   FusedCore result;
   result.compressed = call.floats({call.batch, call.d_p, call.compressed_width});
   const auto options = result.compressed.options().dtype(wanted.type);
-  if (wanted.m || wanted.type == at::kFloat) {
+  if (wanted.type == at::kFloat) {
     result.m = call.floats(sizes);
   }
   result.rounded = wanted.type == at::kFloat ? result.m : at::empty(sizes, options);

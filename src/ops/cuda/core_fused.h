@@ -5,7 +5,7 @@
 namespace dba::ops::cuda {
 
 struct FusedCore {
-  at::Tensor m;           ///< undefined where nobody asked for it
+  at::Tensor m;           ///< float; undefined where it was made in another type alone
   at::Tensor compressed;  ///< C
   at::Tensor rounded;     ///< m in the type asked for
   at::Tensor centred;     ///< m less the mean over the slots of each head, in that type; where somebody asked for it
@@ -13,7 +13,6 @@ struct FusedCore {
 
 struct WantedOfCore {
   at::ScalarType type = at::kFloat;
-  bool m = true;
   bool centred = false;
 };
 

@@ -156,7 +156,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_passes(
   const c10::cuda::CUDAGuard guard(x.device());
   const KeptMixture keeps(x, linear, p);
   const auto middle = core_on_gpu(summary.c, summary.r, core_weights(weights), heads, dropout,
-                                  {x.scalar_type(), /*m=*/false, keep && keeps.centred});
+                                  {x.scalar_type(), keep && keeps.centred});
   const auto m = middle.m.defined() ? middle.m : middle.rounded;
   check_restore("restore", x, sequences, restore_rows, value_or_absent(restore_bias), m, value_or_absent(out_bias),
                 heads);
