@@ -103,6 +103,32 @@ TEST(EpochPlan, SortsByLengthInsideBucketsAndKeepsTheTokenBudget) {
   EXPECT_LT(spread / batches, 30.0);  // unsorted it is about 85
 }
 
+TEST(EvaluationPlan, GoesFromTheShortestToTheLongestInPlacesThatFit) {
+  const Plan plan;
+  constexpr std::int64_t kPlaces = 640;
+  std::multiset<std::size_t> seen;
+  std::int64_t longest_before = 0, taken = 0, tokens = 0;
+  for (const auto& batch : plan_by_length(plan.examples, plan.lengths, kPlaces)) {
+    ASSERT_FALSE(batch.empty());
+    std::int64_t longest = 0;
+    for (const auto example : batch) {
+      EXPECT_GE(plan.lengths[example], longest_before);
+      longest = std::max(longest, plan.lengths[example]);
+      tokens += plan.lengths[example];
+    }
+    EXPECT_LE(std::ssize(batch) * longest, kPlaces);
+    taken += std::ssize(batch) * longest;
+    longest_before = longest;
+    seen.insert(batch.begin(), batch.end());
+  }
+  EXPECT_EQ(seen, std::multiset<std::size_t>(plan.examples.begin(), plan.examples.end()));
+  EXPECT_LT(static_cast<double>(taken), 1.05 * static_cast<double>(tokens));  // in order it is about 1.9 times
+  // One that does not fit comes by itself, and no examples make no batches.
+  EXPECT_EQ(plan_by_length(std::vector<std::size_t>{0, 1}, std::vector<std::int64_t>{9, 8}, 3),
+            (std::vector<std::vector<std::size_t>>{{1}, {0}}));
+  EXPECT_TRUE(plan_by_length({}, {}, 3).empty());
+}
+
 TEST(MetricCounter, CountsAccuracyF1AndConfusion) {
   MetricCounter counter(3, at::kCPU);
   // true 0 0 1 1 2, predicted 0 1 1 1 0

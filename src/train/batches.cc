@@ -187,6 +187,20 @@ std::vector<Examples> plan_in_order(std::span<const std::size_t> examples, std::
   return cut(examples, lengths, batch);
 }
 
+std::vector<Examples> plan_by_length(std::span<const std::size_t> examples, std::span<const std::int64_t> lengths,
+                                     std::int64_t places) {
+  Examples order(examples.begin(), examples.end());
+  std::ranges::stable_sort(order, {}, [&](std::size_t example) { return lengths[example]; });
+  std::vector<Examples> batches;
+  for (const auto example : order) {
+    if (batches.empty() || (std::ssize(batches.back()) + 1) * std::max<std::int64_t>(lengths[example], 1) > places) {
+      batches.emplace_back();
+    }
+    batches.back().push_back(example);
+  }
+  return batches;
+}
+
 Batch Batch::to(at::Device device) const {
   return changed(*this, [device](const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/true); });
 }

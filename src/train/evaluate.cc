@@ -26,23 +26,25 @@ std::vector<std::size_t> all_examples(const data::CachedSet& set) {
 namespace {
 
 /// Without gradients there is room for more: the streaming passes take eight times as much, and short sequences come in
-/// as large batches as fill a GPU, where a small one costs what a large one does.
-config::BatchConfig evaluation_batch(const config::TrainConfig& config, at::Device device, std::int64_t longest) {
+/// as large batches as fill a GPU, where a small one costs what a large one does. Attentions that pad get sequences of
+/// similar lengths together, on a GPU in no more places than a batch of training may have; the order of the examples
+/// is none of the result's business.
+std::vector<std::vector<std::size_t>> evaluation_batches(const config::TrainConfig& config, at::Device device,
+                                                         std::span<const std::size_t> examples,
+                                                         std::span<const std::int64_t> lengths) {
   constexpr std::int64_t kTimes = 8;
   constexpr std::int64_t kTokensThatFill = 1 << 17;
+  const auto longest = std::max<std::int64_t>(lengths.empty() ? 0 : *std::ranges::max_element(lengths), 1);
   auto batch = config.batch;
-  if (!device.is_cuda()) {
-    return batch;
+  if (!streams(config.model)) {
+    const auto places = batch.tokens > 0 ? std::min(batch.tokens, batch.size * longest) : batch.size * longest;
+    return plan_by_length(examples, lengths, device.is_cuda() ? std::max(places, kTokensThatFill) : places);
   }
-  if (streams(config.model)) {
-    batch.size *= kTimes;
-    batch.tokens *= kTimes;
+  if (device.is_cuda()) {
+    batch.size = std::max(batch.size * kTimes, kTokensThatFill / longest);
+    batch.tokens = batch.tokens > 0 ? std::max(batch.tokens * kTimes, kTokensThatFill) : 0;
   }
-  batch.size = std::max(batch.size, kTokensThatFill / std::max<std::int64_t>(longest, 1));
-  if (batch.tokens > 0) {
-    batch.tokens = std::max(batch.tokens, kTokensThatFill);
-  }
-  return batch;
+  return plan_in_order(examples, lengths, batch);
 }
 
 }  // namespace
@@ -54,9 +56,7 @@ Metrics evaluate(Model& model, const data::CachedSet& set, std::span<const std::
   const auto* const statistics = model.plan().statistics();
   const bool was_training = model.module().is_training();
   model.module().eval();
-  const auto lengths = set.lengths();
-  const auto longest = lengths.empty() ? 0 : *std::ranges::max_element(lengths);
-  const auto batches = plan_in_order(examples, lengths, evaluation_batch(config, device, longest));
+  const auto batches = evaluation_batches(config, device, examples, set.lengths());
   std::shared_ptr<const ResidentSet> own;
   if (on_device == nullptr) {
     own = put_on(device, set, model.plan());

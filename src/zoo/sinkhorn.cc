@@ -63,7 +63,8 @@ class Sinkhorn : public ZooAttention {
       return at::linear(rows, layer->weight.to(type), layer->bias.defined() ? layer->bias.to(type) : layer->bias);
     };
     const auto sums = tokens.sum({2}, /*keepdim=*/false, type);  // (B, blocks, d)
-    return through(w_p_, through(w_b_, sums).relu()).unflatten(2, {options.heads(), most_blocks_});
+    const auto scores = through(w_p_, through(w_b_, sums).relu()).unflatten(2, {options.heads(), most_blocks_});
+    return choice("scores") == "relu" ? scores.relu() : scores;
   }
 
   int64_t most_blocks_;
@@ -82,13 +83,14 @@ Member sinkhorn_member() {
           "a "
           "column for each block, and Sinkhorn's iteration brings exp(scores) to sums of 1 by rows and columns in "
           "turn: S. A query sees its own block and the sorted one in its place, K̃ = S K and Ṽ = S V over blocks, "
-          "under one softmax. Without Gumbel noise. The paper's formula has a second ReLU around the scores, which "
-          "here "
-          "may be negative, as the two-layer network of its authors' survey (arXiv 2009.06732) leaves them: it would "
-          "hold about half of them, and their gradients, at zero. Long-Range Arena's einsum sums over both block axes, "
-          "so that every sorted block is the sum of all, and adds two softmaxes.",
+          "under one softmax. Without Gumbel noise. The paper's formula has a second ReLU around the scores: "
+          "scores=relu. "
+          "By default they may be negative, as the two-layer network of its authors' survey (arXiv 2009.06732) leaves "
+          "them; the ReLU holds about half of them, and their gradients, at zero. Long-Range Arena's einsum sums over "
+          "both block axes, so that every sorted block is the sum of all, and adds two softmaxes.",
       .options = {{"block", "64", "tokens b of a block", 1, {}},
                   {"iterations", "5", "of Sinkhorn's normalisation", 1, {}},
+                  {"scores", "linear", "whether a second ReLU bounds the scores below", 0, {"linear", "relu"}},
                   max_length_option()},
       .capabilities = {},
       .build = built<Sinkhorn>};

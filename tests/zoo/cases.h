@@ -97,7 +97,7 @@ inline std::vector<ZooCase> zoo_cases() {
       {"reformer", {{"chunk", "8"}, {"buckets", "6"}, {"rounds", "3"}}},
       {"reformer", {{"chunk", "16"}, {"buckets", "2"}, {"rounds", "1"}, {"seed", "2"}}, 1, false},
       {"sinkhorn", {{"block", "8"}, {"max_length", longest}}},
-      {"sinkhorn", {{"block", "64"}, {"iterations", "2"}, {"max_length", "300"}}, 1, false},
+      {"sinkhorn", {{"block", "64"}, {"iterations", "2"}, {"max_length", "300"}, {"scores", "relu"}}, 1, false},
       {"scatterbrain", {{"window", "12"}, {"features", "10"}}},
       {"scatterbrain", {{"window", "64"}, {"features", "5"}, {"seed", "2"}}, 1, false},
   };

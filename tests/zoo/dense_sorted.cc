@@ -72,7 +72,8 @@ Tensor sinkhorn(const DenseLayer& layer, const Tensor& x) {
   const auto filled_up = [&](const Tensor& rows) {
     return at::cat({rows, at::zeros({blocks * size - n, rows.size(1)}, at::kDouble)}).view({blocks, size, -1});
   };
-  const Tensor all = layer.apply("w_p", at::relu(layer.apply("w_b", filled_up(x).sum(1))));
+  const Tensor plain = layer.apply("w_p", at::relu(layer.apply("w_b", filled_up(x).sum(1))));
+  const Tensor all = layer.values.at("scores") == "relu" ? at::relu(plain) : plain;
   return layer.by_head(x, x, [&](int64_t h, const Tensor& q, const Tensor& k, const Tensor& v) {
     Tensor s = at::exp(all.slice(1, h * most, h * most + blocks));
     for (int64_t i = 0; i < layer.integer("iterations"); ++i) {

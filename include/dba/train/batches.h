@@ -25,6 +25,11 @@ std::vector<std::vector<std::size_t>> plan_in_order(std::span<const std::size_t>
                                                     std::span<const std::int64_t> lengths,
                                                     const config::BatchConfig& batch);
 
+/// The same examples from the shortest to the longest, for evaluation by attentions that pad a batch to one length: as
+/// many at a time as take at most `places` rows with all as long as the longest of them (but at least one).
+std::vector<std::vector<std::size_t>> plan_by_length(std::span<const std::size_t> examples,
+                                                     std::span<const std::int64_t> lengths, std::int64_t places);
+
 /// Examples as tensors, packed one behind the other.
 struct Batch {
   at::Tensor input;  ///< (N) int64 symbols, or (N, channels) float32
