@@ -1,6 +1,8 @@
+#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "nn/transient_map.h"
@@ -26,11 +28,11 @@ void put_product(Tensor out, const Tensor& a, const Tensor& b) {
     out.copy_(wide_matmul(a, b));
   }
 }
-void add_product(const Tensor& sum, const Tensor& a, const Tensor& b, double factor = 1) {
+void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
   if (a.scalar_type() == b.scalar_type() && a.scalar_type() == sum.scalar_type()) {
-    sum.baddbmm_(a, b, 1, factor);
+    sum.baddbmm_(a, b);
   } else {
-    sum.add_(wide_matmul(a, b), factor);
+    sum.add_(wide_matmul(a, b));
   }
 }
 
@@ -62,9 +64,9 @@ struct Layout {
   Tensor keys(const Tensor& room) const {
     return all(room).narrow(2, reach, blocks);
   }
-  /// Of each sequence and head, (B·H, rows·size, width), of a room or of all its blocks.
+  /// Of each sequence and head, (B·H, rows, size, width), of a room or of all its blocks.
   Tensor by_head(const Tensor& x) const {
-    return (x.dim() == 2 ? all(x) : x).view({batch * heads, rows * size, x.size(-1)});
+    return (x.dim() == 2 ? all(x) : x).view({batch * heads, rows, size, x.size(-1)});
   }
   /// What stands beside each block, (B, H, rows, (2·reach + 1)·size, width).
   Tensor windows(const Tensor& room) const {
@@ -94,18 +96,107 @@ struct Layout {
 
   /// Adds aᵀ b of pairs `a` (b, h, g, size, keys beside) of a piece to the rows of a room that the keys stand in; b
   /// (b·h·g, size, width).
-  void add_to_windows(const Tensor& room, const Tensor& a, const Tensor& b, const MapPiece& piece,
-                      double factor) const {
+  void add_to_windows(const Tensor& room, const Tensor& a, const Tensor& b, const MapPiece& piece) const {
     clear_idle(a, piece.first[2]);
     const auto first = (piece.first[0] * heads + piece.first[1]) * rows + piece.first[2], count = b.size(0);
     const auto places = room.view({-1, size, room.size(1)});
     for (int64_t step = 0; step <= 2 * reach; ++step) {
       add_product(places.narrow(0, first + step, count), a.flatten(0, 2).narrow(2, step * size, size).transpose(1, 2),
-                  b, factor);
+                  b);
     }
   }
 
   int64_t batch, heads, blocks, size, reach, rows;
+};
+
+/// The same as below in two passes over x, for a CPU.
+template <class Number>
+Tensor sums_beyond_on_cpu(const Tensor& given, int64_t before, int64_t after) {
+  constexpr int64_t kColumns = 512;  // a running sum that stays in the first cache
+  const auto x = given.contiguous();
+  auto sums = torch::empty_like(x);
+  const auto rows = x.size(1), width = x.size(2) * x.size(3), parts = (width + kColumns - 1) / kColumns;
+  const auto* from = x.const_data_ptr<Number>();
+  auto* into = sums.mutable_data_ptr<Number>();
+  at::parallel_for(0, x.size(0) * parts, 1, [&](int64_t begin, int64_t end) {
+    std::array<Number, kColumns> running;
+    for (int64_t i = begin; i < end; ++i) {
+      const auto first = i / parts * rows * width + i % parts * kColumns;
+      const auto columns = std::min(kColumns, width - i % parts * kColumns);
+      const auto add = [&](int64_t row) {
+        for (int64_t column = 0; column < columns; ++column) {
+          running[static_cast<size_t>(column)] += from[first + row * width + column];
+        }
+      };
+      running.fill(0);
+      for (int64_t row = 0; row < rows; ++row) {
+        if (row >= before) {
+          add(row - before);
+        }
+        std::copy_n(running.begin(), columns, into + first + row * width);
+      }
+      running.fill(0);
+      for (int64_t row = rows - after - 1; row >= 0; --row) {
+        add(row + after);
+        for (int64_t column = 0; column < columns; ++column) {
+          into[first + row * width + column] += running[static_cast<size_t>(column)];
+        }
+      }
+    }
+  });
+  return sums;
+}
+
+/// x (c, rows, a, b): of row i the sum of all rows up to i − before and of all from i + after on. Nothing is taken away
+/// again from a sum over all rows: what is left may be far less than what would be.
+Tensor sums_beyond(const Tensor& x, int64_t before, int64_t after) {
+  if (x.is_cpu() && x.scalar_type() == at::kFloat) {
+    return sums_beyond_on_cpu<float>(x, before, after);
+  }
+  const auto rows = x.size(1);
+  const auto options = x.options().dtype(ops::accumulation_type(x.scalar_type()));
+  auto sums = torch::zeros(x.sizes(), options);
+  const auto kind = options.dtype().toScalarType();
+  if (before < rows) {
+    sums.narrow(1, before, rows - before).copy_(x.narrow(1, 0, rows - before).cumsum(1, kind));
+  }
+  if (after < rows) {
+    sums.narrow(1, 0, rows - after).add_(x.narrow(1, after, rows - after).flip(1).cumsum(1, kind).flip(1));
+  }
+  return sums.to(x.scalar_type());
+}
+
+/// The keys beyond the windows: of some sequences and heads at a time, because their sums, a matrix for every block,
+/// are as large as the tokens.
+struct Far {
+  Far(const Layout& layout_, const Tensor& f, int64_t width) : layout(layout_) {
+    // Numbers of all sums at a time: what a cache holds, or what a GPU hardly notices.
+    const auto at_once = f.is_cpu() ? int64_t{1} << 19 : int64_t{1} << 24;
+    at_a_time = std::max<int64_t>(1, at_once / std::max<int64_t>(layout.rows * f.size(4) * width, 1));
+  }
+  /// work(part): part(x) is what x (B·H, rows, …) has of these sequences and heads.
+  template <class Work>
+  void each(const Work& work) const {
+    if (layout.blocks <= layout.reach + 1) {
+      return;  // Every window reaches all blocks.
+    }
+    const auto all = layout.batch * layout.heads;
+    for (int64_t first = 0; first < all; first += at_a_time) {
+      work([&](const Tensor& x) { return layout.by_head(x).narrow(0, first, std::min(at_a_time, all - first)); });
+    }
+  }
+  /// Σ_j g_j v_j over the keys beyond the window of each block of queries, (c·rows, m, width); g, v (c, rows, size, …).
+  Tensor of(const Tensor& g, const Tensor& v) const {
+    const auto own = wide_matmul(g.flatten(0, 1).transpose(1, 2), v.flatten(0, 1));
+    return sums_beyond(own.unflatten(0, {-1, layout.rows}), 1, 2 * layout.reach + 1).flatten(0, 1);
+  }
+  /// From the gradient of that, (c·rows, m, width), to the one of every block of keys.
+  Tensor back(const Tensor& d_far) const {
+    return sums_beyond(d_far.unflatten(0, {-1, layout.rows}), 2 * layout.reach + 1, 1).flatten(0, 1);
+  }
+
+  const Layout& layout;
+  int64_t at_a_time;
 };
 
 /// Of x (B, H, rows, …) what belongs to the piece, as a batch of matrices: a view.
@@ -124,9 +215,11 @@ Tensor exp_less_(Tensor x, const Tensor& less) {
 /// y_i = Σ_j a_ij v_j / Σ_j a_ij with a_ij = exp(q_i·k_j/√d_h) in the band and φ(q_i)·φ(k_j) beyond: c_i is the larger
 /// of the highest score of i in the band and of its highest product of one feature, as logarithms, g_j is φ(k_j) over
 /// the largest feature of the keys in each direction, and f_i·g_j = φ(q_i)·φ(k_j)/exp(c_i). Then
-///   Σ_j a_ij v_j / exp(c_i) = Σ_j in the band (exp(q_i·k_j/√d_h − c_i) − f_i·g_j) v_j + f_i·Σ_j g_j v_j,
-/// and a column of ones beside v has the sum of the weights. Pairs of the band exist for some queries at a time, and
-/// again for their gradients.
+///   Σ_j a_ij v_j / exp(c_i) = Σ_j beside i's block b_ij v_j + f_i·Σ_j beyond g_j v_j
+/// with b_ij = exp(q_i·k_j/√d_h − c_i) in the band and f_i·g_j outside of it, and a column of ones beside v has the sum
+/// of the weights. (The estimate of all pairs, less that of the band, would be rounding where a pair of the band has by
+/// far the largest estimate: it may be exp(|w|²/2) times what it estimates.) Pairs exist for some queries at a time,
+/// and again for their gradients.
 struct Mean : torch::autograd::Function<Mean> {
   /// q, k, v (B, H, blocks, size, d_h); directions (m, d_h); band (B or 1, 1, blocks, size, keys beside): whether a key
   /// exists and is in the band; exists (B, 1, blocks, size, 1): whether there is a token, nothing where all are.
@@ -141,9 +234,7 @@ struct Mean : torch::autograd::Function<Mean> {
     const auto root = std::sqrt(static_cast<double>(width));
 
     Problem problem;
-    problem.inside = at::constant_pad_nd(band, {0, 0, 0, 0, 0, 2 * layout.reach});
-    problem.outside = problem.inside.logical_not();
-    problem.inside = problem.inside.to(q.scalar_type());
+    problem.outside = at::constant_pad_nd(band, {0, 0, 0, 0, 0, 2 * layout.reach}).logical_not();
     problem.q = layout.room(width, options);
     auto scaled = layout.queries(problem.q);
     at::mul_out(scaled, q, torch::scalar_tensor(1 / root, at::kDouble));
@@ -179,20 +270,26 @@ struct Mean : torch::autograd::Function<Mean> {
     auto sums = torch::empty({layout.batch, layout.heads, layout.rows, layout.size, problem.v.size(1)}, of_sums);
     for (const auto& piece : layout.pieces(q.device())) {
       auto scores = problem.scores(layout, piece);
-      scores.masked_fill_(piece.of(problem.outside, 3), low_score(scores.scalar_type()));
+      // What lies outside is replaced below, whatever exp makes of it; of hidden scores it would be slow on a CPU.
+      const auto in_band = scores.masked_fill(piece.of(problem.outside, 3), low_score(scores.scalar_type()));
       auto highest = piece.of(problem.highest, 3), f = piece.of(problem.f, 3);
       const auto shifted = piece.of(log_q, 3) + piece.of(highest_k, 2), others = piece.of(rest, 3);
-      at::maximum_out(highest, scores.amax({4}, true), shifted.amax({4}, true).add_(others));
+      at::maximum_out(highest, in_band.amax({4}, true), shifted.amax({4}, true).add_(others));
       at::exp_out(f, shifted.sub_(highest - others));
-      const auto map =
-          exp_less_(scores, highest).addcmul_(problem.estimates(layout, piece), piece.of(problem.inside, 3), -1);
+      const auto map = problem.with_estimates(exp_less_(scores, highest), layout, piece);
       put_product(matrices(sums, piece), map.flatten(0, 2), matrices(layout.windows(problem.v), piece));
     }
     layout.clear_idle(problem.f, 0);
-    problem.far = wide_matmul(layout.by_head(problem.g).transpose(1, 2), layout.by_head(problem.v));
-    layout.by_head(sums).baddbmm_(layout.by_head(problem.f).to(of_sums.dtype()), problem.far);
+    const Far far(layout, problem.f, problem.v.size(1));
+    far.each([&](const auto& part) {
+      const auto beyond = far.of(part(problem.g), part(problem.v));
+      part(sums).flatten(0, 1).baddbmm_(part(problem.f).flatten(0, 1).to(of_sums.dtype()), beyond);
+    });
 
     problem.weight = sums.narrow(2, 0, layout.blocks).narrow(4, width, 1).clone();
+    // Less only where the estimate of a pair in the band is more than 10³⁰ times all that counts (heads of 200
+    // columns).
+    problem.weight.clamp_min_(1e-30);
     if (exists) {
       problem.weight.masked_fill_(exists->logical_not(), 1);
     }
@@ -207,7 +304,7 @@ struct Mean : torch::autograd::Function<Mean> {
     check_first_derivative("scatterbrain");
     const Problem problem(context->get_saved_variables());
     const auto& y = problem.y;
-    const Layout layout(y, (problem.inside.size(4) / problem.inside.size(3) - 1) / 2);
+    const Layout layout(y, (problem.outside.size(4) / problem.outside.size(3) - 1) / 2);
     const auto width = y.size(4);
     const auto root = std::sqrt(static_cast<double>(width));
     const auto options = y.options(), of_sums = options.dtype(product_type(y.scalar_type()));
@@ -223,26 +320,28 @@ struct Mean : torch::autograd::Function<Mean> {
     const auto dk = torch::zeros_like(problem.k, of_sums), dg = torch::zeros_like(problem.g, of_sums);
     const auto dv = layout.room(width, of_sums);
     for (const auto& piece : layout.pieces(y.device())) {
-      const auto inside = piece.of(problem.inside, 3);
       const auto q = matrices(layout.all(problem.q), piece), f = matrices(problem.f, piece);
       const auto dy_piece = matrices(layout.all(given), piece);
       auto exact = exp_less_(problem.scores(layout, piece), piece.of(problem.highest, 3))
                        .masked_fill_(piece.of(problem.outside, 3), 0);
-      const auto map = torch::addcmul(exact, problem.estimates(layout, piece), inside, -1);
-      auto pull = wide_matmul(dy_piece, matrices(layout.windows(problem.v), piece).transpose(1, 2))
-                      .view(exact.sizes())
-                      .mul_(inside);
+      const auto map = problem.with_estimates(exact, layout, piece);
+      auto pull = wide_matmul(dy_piece, matrices(layout.windows(problem.v), piece).transpose(1, 2)).view(exact.sizes());
       const auto slope = exact.mul_(pull);
-      layout.add_to_windows(dv, map, dy_piece.narrow(2, 0, width), piece, 1);
-      layout.add_to_windows(dk, slope, q, piece, 1);
-      layout.add_to_windows(dg, pull, f, piece, -1);
+      pull.mul_(piece.of(problem.outside, 3));
+      layout.add_to_windows(dv, map, dy_piece.narrow(2, 0, width), piece);
+      layout.add_to_windows(dk, slope, q, piece);
+      layout.add_to_windows(dg, pull, f, piece);
       put_product(matrices(dq, piece), slope.flatten(0, 2), matrices(layout.windows(problem.k), piece));
       put_product(matrices(df, piece), pull.flatten(0, 2), matrices(layout.windows(problem.g), piece));
     }
-    const auto d_far = wide_matmul(layout.by_head(problem.f).transpose(1, 2), layout.by_head(given));
-    layout.by_head(df).baddbmm_(layout.by_head(given), problem.far.transpose(1, 2), -1);
-    add_product(layout.by_head(dg), layout.by_head(problem.v), d_far.transpose(1, 2));
-    add_product(layout.by_head(dv), layout.by_head(problem.g), d_far.narrow(2, 0, width));
+    const Far far(layout, problem.f, problem.v.size(1));
+    far.each([&](const auto& part) {
+      const auto flat = [&](const Tensor& x) { return part(x).flatten(0, 1); };
+      add_product(flat(df), flat(given), far.of(part(problem.g), part(problem.v)).transpose(1, 2));
+      const auto d_own = far.back(wide_matmul(flat(problem.f).transpose(1, 2), flat(given)));
+      add_product(flat(dg), flat(problem.v), d_own.transpose(1, 2));
+      add_product(flat(dv), flat(problem.g), d_own.narrow(2, 0, width));
+    });
 
     // φ(x)' = φ(x) (w d_h^−¼ − x/√d_h); queries stand there over √d_h.
     const auto through_features = [](const Tensor& dx, const Tensor& x, const Tensor& d_features,
@@ -262,8 +361,8 @@ struct Mean : torch::autograd::Function<Mean> {
 
  private:
   /// What backward knows again: rooms of q/√d_h, k, v with its column of ones and g; f (B, H, rows, size, m); highest,
-  /// c_i (…, 1); far, Σ_j g_j v_j (B·H, m, …); the sum of the weights, (B, H, blocks, size, 1), and y; masks (B or 1,
-  /// 1, rows, size, keys beside); directions for q/√d_h and for k.
+  /// c_i (…, 1); the sum of the weights, (B, H, blocks, size, 1), and y; outside the band, (B or 1, 1, rows, size, keys
+  /// beside); directions for q/√d_h and for k.
   struct Problem {
     Problem() = default;
     explicit Problem(const std::vector<Tensor>& saved) {
@@ -280,19 +379,21 @@ struct Mean : torch::autograd::Function<Mean> {
       context->save_for_backward(all);
     }
     std::vector<Tensor*> fields() {
-      return {&q, &k, &v, &g, &f, &highest, &far, &weight, &y, &inside, &outside, &of_q, &of_k};
+      return {&q, &k, &v, &g, &f, &highest, &weight, &y, &outside, &of_q, &of_k};
     }
     /// Of the pairs of a piece, (b, h, g, size, keys beside).
     Tensor scores(const Layout& layout, const MapPiece& piece) const {
       return products(matrices(layout.all(q), piece), matrices(layout.windows(k), piece), piece);
     }
-    Tensor estimates(const Layout& layout, const MapPiece& piece) const {
-      return products(matrices(f, piece), matrices(layout.windows(g), piece), piece);
+    /// The exact pairs of a piece, and outside the band their estimates; keys that do not exist have none.
+    Tensor with_estimates(const Tensor& exact, const Layout& layout, const MapPiece& piece) const {
+      const auto estimates = products(matrices(f, piece), matrices(layout.windows(g), piece), piece);
+      return torch::where(piece.of(outside, 3), estimates, exact);
     }
     static Tensor products(const Tensor& a, const Tensor& b, const MapPiece& piece) {
       return wide_matmul(a, b.transpose(1, 2)).view({piece.count[0], piece.count[1], piece.count[2], -1, b.size(1)});
     }
-    Tensor q, k, v, g, f, highest, far, weight, y, inside, outside, of_q, of_k;
+    Tensor q, k, v, g, f, highest, weight, y, outside, of_q, of_k;
   };
 };
 
@@ -328,8 +429,7 @@ Member scatterbrain_member() {
       .about =
           "Exact in a band, estimated elsewhere, one normaliser: y_i = Σ_j a_ij v_j / Σ_j a_ij with a_ij = "
           "exp(q_i·k_j/√d_h) where |i − j| ≤ ⌊w/2⌋ and φ(q_i)·φ(k_j) beyond, φ the Performer's positive features "
-          "exp(w·x' − |x'|²/2)/√m on orthogonal directions from the seed. Computed as the estimate of all pairs plus "
-          "the difference in the band.",
+          "exp(w·x' − |x'|²/2)/√m on orthogonal directions from the seed.",
       .options = {{"window", "64", "width w of the band", 2, {}},
                   {"features", "32", "random directions m", 1, {}},
                   seed_option()},

@@ -144,6 +144,41 @@ TEST_P(ZooValues, CrossAttentionEqualsTheFormulaOrIsRefused) {
   expect_same_function({{"y", y}}, {at::cat(expected)}, with_parameters({{"x", x}, {"memory", memory}}, *module));
 }
 
+/// Token 20 asks for what lies along a direction of the features, and answers to it: the estimate of that pair is 10¹³
+/// times its exact weight, which replaces it, and 10⁵ times all other weights of the row together.
+TEST(Scatterbrain, AnEstimateThatAnExactPairReplacesLeavesNoRoundingBehind) {
+  constexpr int64_t kWidth = 64, kSpecial = 20;
+  const zoo::OptionValues values{{"window", "8"}, {"features", "32"}, {"seed", "1"}};
+  const auto module = zoo::make("scatterbrain", DBAttentionOptions(kWidth, 1), values);
+  module->to(at::kDouble);
+  for (auto& parameter : module->named_parameters()) {
+    const torch::NoGradGuard no_grad;
+    parameter.value().copy_(parameter.value().dim() == 2 ? torch::eye(kWidth, at::kDouble)
+                                                         : torch::zeros({kWidth}, at::kDouble));
+  }
+  Random random(19);
+  const at::Tensor x = random.normal({60, kWidth}).mul_(0.1);
+  x[kSpecial] = module->named_buffers()["features"][0] * (std::pow(kWidth, 0.25) / 2);
+  const auto outcome = [&](at::ScalarType type, const auto& function) {
+    module->to(type);
+    const at::Tensor leaf = x.to(type).clone().requires_grad_(true);
+    const at::Tensor y = function(leaf);
+    const at::Tensor dx = torch::autograd::grad({y[kSpecial].square().sum()}, {leaf})[0];
+    return std::vector<at::Tensor>{y.detach().to(at::kDouble), dx.to(at::kDouble)};
+  };
+  const auto exact = outcome(at::kDouble, [&](const at::Tensor& rows) {
+    return dense_attention("scatterbrain", {*module, values, 1}, rows, rows);
+  });
+  const auto ours = [&](const at::Tensor& rows) {
+    return attention_of(module).forward(rows.unsqueeze(0)).y.squeeze(0);
+  };
+  for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-9), {at::kFloat, 1e-4}, {at::kBFloat16, 0.1}}) {
+    const auto result = outcome(type, ours);
+    for (size_t i = 0; i < exact.size(); ++i)
+      EXPECT_TRUE(close(result[i], exact[i], tolerance)) << at::toString(type) << (i == 0 ? " y" : " dx");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Members, ZooValues, ::testing::ValuesIn(zoo_cases()),
                          [](const auto& info) { return info.param.name(); });
 
