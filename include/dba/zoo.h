@@ -27,7 +27,10 @@ struct Option {
   std::vector<std::string> choices;  ///< what it may be; empty: an integer
 };
 
-/// How memory and time grow with the length n.
+/// The largest value of the option seed: a double, as JSON and JavaScript know numbers, still tells it from the next.
+inline constexpr int64_t kLargestSeed = int64_t{1} << 53;
+
+/// How the memory grows with the length n; Capabilities::complexity says how the time does.
 enum class Growth { linear, linearithmic, sub_quadratic, quadratic };
 std::string to_string(Growth growth);
 
@@ -42,7 +45,7 @@ struct Capabilities {
   bool dropout = false;               ///< has a map that dropout acts on
   bool slots = false;                 ///< may carry slots from layer to layer
   Growth growth = Growth::quadratic;
-  std::string complexity;  ///< in n, for one head of width 1, options in words
+  std::string complexity;  ///< of the time in n, for one head of width 1, options in words
 };
 
 struct Member {
@@ -116,9 +119,9 @@ class ZooAttention : public torch::nn::Module, public Attention {
   int64_t integer(const std::string& option) const;
   const std::string& choice(const std::string& option) const;
   /// Of this layer's random choices: the option's for the first layer of a stack, 1,000,003 more for each one behind
-  /// it.
+  /// it, from 0 on again beyond kLargestSeed.
   int64_t seed() const {
-    return integer("seed") + 1000003 * options.layer();
+    return (integer("seed") + 1000003 * options.layer()) % (kLargestSeed + 1);
   }
   int64_t head_width() const {
     return options.d() / options.heads();

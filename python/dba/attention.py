@@ -9,8 +9,8 @@ from torch import Tensor
 
 from . import ops
 from .factors import AttentionWeights, Padded, layer_factors
-from .layer import DBALayer, Slots, check_positive
-from .sequences import Sequences
+from .layer import DBALayer, Slots, check_flag, check_positive
+from .sequences import Sequences, describe
 from .tokens import TokenRows
 
 
@@ -25,8 +25,8 @@ def refuse_what_has_no_meaning(
         )
     if attn_mask is not None:
         raise ValueError(
-            f"dba.{function}: attn_mask must be None, got a mask of shape {tuple(attn_mask.shape)}; no single pair of "
-            "tokens can be masked here. Padding belongs into key_padding_mask"
+            f"dba.{function}: attn_mask must be None, got {describe(attn_mask)}; no single pair of tokens can be "
+            "masked here. Padding belongs into key_padding_mask"
         )
     if value is not None and value is not key:
         raise ValueError(
@@ -79,7 +79,7 @@ class MultiheadConvention(DBALayer):
         refuse_options(name, embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim, vdim=vdim)
         super().__init__(embed_dim, num_heads, d_p=d_p, d_in=d_in, form=form, normalise=normalise, dropout=dropout,
                          bias=bias, compress_width=compress_width, backend=backend)
-        self.batch_first = batch_first
+        self.batch_first = check_flag(name, "batch_first", batch_first)
         self._add_slots(z_dropout)
         self.to(device=device, dtype=dtype)
 

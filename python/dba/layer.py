@@ -34,6 +34,17 @@ def check_rate(function: str, argument: str, rate: float) -> float:
     return float(rate)
 
 
+def check_flag(function: str, argument: str, value: bool) -> bool:
+    """Yes or no, of any library; 1 and 0 will do."""
+    if value not in (True, False):
+        raise ValueError(f"dba.{function}: {argument} must be True or False, got {value!r}")
+    return bool(value)
+
+
+LARGEST_SIZE = 2**31
+"""As of the options of the zoo in C++."""
+
+
 def whole(value: object) -> str:
     """What to write instead of a size that is no integer."""
     try:
@@ -53,6 +64,8 @@ def check_positive(function: str, argument: str, value: int) -> int:
         raise ValueError(f"dba.{function}: {argument} must be an integer of 1 or more, got {value!r}; {whole(value)}")
     if size < 1:
         raise ValueError(f"dba.{function}: {argument} must be 1 or more, got {size}")
+    if size > LARGEST_SIZE:
+        raise ValueError(f"dba.{function}: {argument} must be at most {LARGEST_SIZE}, got {size}")
     return size
 
 
@@ -115,8 +128,8 @@ class DBALayer(nn.Module):
         self.form = check_choice(name, "form", form, FORMS)
         self.normalise = check_choice(name, "normalise", normalise, NORMALISES)
         self.dropout = check_rate(name, "dropout", dropout)
-        self.compress_length = compress_length
-        self.compress_width = compress_width
+        self.compress_length = check_flag(name, "compress_length", compress_length)
+        self.compress_width = check_flag(name, "compress_width", compress_width)
         self.backend = None if backend is None else check_backend(name, backend)
         if self.released and (normalise != "softmax" or not compress_length or not compress_width):
             raise ValueError(
@@ -130,7 +143,7 @@ class DBALayer(nn.Module):
                 f"({self.e} per head)",
                 stacklevel=3,
             )
-        self.bias = bias
+        self.bias = check_flag(name, "bias", bias)
         self._add_parameters()
 
     @property

@@ -95,6 +95,7 @@ class Sequences:
     ) -> Sequences:
         """Packed rows: sequence b is cu_seqlens[b] … cu_seqlens[b + 1] − 1. cu_seqlens (B + 1), integers.
         named: what a refusal calls them."""
+        check_tensor(named, cu_seqlens)
         if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.shape[0] < 1:
             raise ValueError(
                 f"dba.{named} must be int32 or int64 of shape (B + 1), got {describe(cu_seqlens)}"
@@ -109,6 +110,7 @@ class Sequences:
     @staticmethod
     def from_lengths(lengths: Tensor, length: int) -> Sequences:
         """A padded batch (B, n, …), n = `length`, whose sequence b has lengths[b] tokens, at the front."""
+        check_tensor("Sequences.from_lengths: lengths", lengths)
         if lengths.dim() != 1 or lengths.dtype not in (torch.int32, torch.int64):
             raise ValueError(
                 f"dba.Sequences.from_lengths: lengths must be int32 or int64 of shape (B), got {describe(lengths)}"
@@ -124,6 +126,7 @@ class Sequences:
     def from_mask(mask: Tensor, *, named: str = "Sequences.from_mask: mask") -> Sequences:
         """A padded batch whose mask (B, n) is true where a token is real. The real tokens of a sequence must be
         contiguous; padding may stand before and behind them. named: what a refusal calls the mask."""
+        check_tensor(named, mask)
         if mask.dim() != 2 or mask.dtype != torch.bool:
             raise ValueError(
                 f"dba.{named} must be boolean of shape (B, n), true where a token is real, got {describe(mask)}"
@@ -144,8 +147,17 @@ class Sequences:
         return Sequences(begin, begin + lengths, batch * length, max_length=length)
 
 
-def describe(tensor: Tensor) -> str:
-    """'float32 (3, 4) on cpu'."""
+def check_tensor(named: str, value: object) -> None:
+    """named: the function and its argument."""
+    if not isinstance(value, Tensor):
+        remedy = "" if value is None else "; make one with torch.as_tensor"
+        raise ValueError(f"dba.{named} must be a tensor, got {describe(value)}{remedy}")
+
+
+def describe(tensor: object) -> str:
+    """'float32 (3, 4) on cpu'; of what is no tensor, its type."""
+    if not isinstance(tensor, Tensor):
+        return "None" if tensor is None else type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} on {tensor.device}"
 
 
@@ -154,6 +166,7 @@ def as_rows(
 ) -> tuple[Tensor, Sequences]:
     """Tokens as rows (N, …), and where their sequences lie. x is a batch (B, n, …) of `dimensions` dimensions, padded
     as `sequences` says or plain without them; or rows already."""
+    check_tensor(f"{function}: {argument}", x)
     batched = x.dim() == dimensions
     if sequences is None:
         if not batched:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from ._shapes import accumulation_dtype
-from .sequences import Sequences, describe, require
+from .sequences import Sequences, check_tensor, describe, require
 
 
 def real_tokens(function: str, argument: str, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A padding mask of nn.MultiheadAttention, boolean (true: padding) or floating (−inf: padding, 0: real), as a
     boolean one that is true for real tokens."""
+    check_tensor(f"{function}: {argument}", mask)
     if tuple(mask.shape) != shape:
         raise ValueError(f"dba.{function}: {argument} must have shape {shape}, got {describe(mask)}")
     if mask.dtype == torch.bool:
@@ -30,6 +31,7 @@ def real_tokens(function: str, argument: str, mask: Tensor, shape: tuple[int, ..
 
 def check_tokens(function: str, argument: str, x: Tensor, weight: Tensor) -> None:
     """Tokens x (…, d) fit a module with the parameter weight (d, d)."""
+    check_tensor(f"{function}: {argument}", x)
     width = weight.shape[1]
     if x.is_nested and x.dim() != 3:
         raise ValueError(f"dba.{function}: a nested {argument} must be of shape (B, n, {width}), got {x.dim()} dimensions")

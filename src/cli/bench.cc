@@ -143,7 +143,7 @@ void add_bench(CLI::App& app) {
       "  dba bench encoder --lengths 1024 --json result.json\n"
       "  dba bench train-step --device cuda --dtype autocast\n"
       "docs/benchmarks.md says how the figures are taken and what the columns mean.\n"
-      "Exit status: 0 done, 1 a method is unknown, wrong or cannot run, 2 wrong usage, 130 or 143 after a signal.");
+      "Exit status: 0 done, 1 a method is wrong or cannot run, 2 wrong usage, 130 or 143 after a signal.");
   add_kind(*command, Kind::layer, "One attention layer, its projections included",
            "Examples:\n"
            "  dba bench layer --methods softmax,dba --lengths 1024,4096 --tokens 8192\n"

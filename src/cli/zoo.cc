@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "dba/zoo.h"
 #include "zoo/report.h"
 
 namespace dba::cli {
@@ -28,6 +29,13 @@ void add_zoo(CLI::App& app) {
   command->add_option("name", arguments->name, "one member");
   command->add_flag("--json", arguments->json, "for programs");
   command->callback([arguments] {
+    if (!arguments->name.empty()) {
+      try {
+        zoo::member(arguments->name);
+      } catch (const c10::Error& error) {
+        throw CLI::ValidationError("name", error.what_without_backtrace());
+      }
+    }
     std::cout << (arguments->json           ? zoo::json(arguments->name)
                   : arguments->name.empty() ? zoo::table()
                                             : zoo::page(arguments->name));

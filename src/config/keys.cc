@@ -20,7 +20,9 @@ constexpr Range kPositive{0.0, kInfinity, true};
 constexpr Section kSections[] = {
     {"", "The run as a whole."},
     {"data", "What is read and how it becomes sequences. Relative paths start at the working folder."},
-    {"batch", "How sequences are put together. Batches are packed: padding is neither stored nor computed."},
+    {"batch",
+     "How sequences are put together. Batches are packed, without padding; most attentions but DBA pad them for "
+     "themselves (docs/zoo.md), and cost less where a batch has sequences of similar lengths."},
     {"model", "The classifier."},
     {"optimiser", "From gradients to weights."},
     {"schedule", "The learning rate over the updates."},

@@ -50,6 +50,7 @@ AttentionOutput ZooAttention::attend_to(const at::Tensor& x, const Sequences& se
               sequences.count(), " sequences that x has, got ", memory_sequences.count());
   const auto allowed = within_max_length(memory_sequences);  // positions have parameters on the keys' side alone
   const auto queries = stream_of(name_, "x", x, sequences, options.d());
+  check_type(name_.c_str(), "memory", memory, w_o->weight);
   return respond(x, queries, stream_of(name_, "memory", memory, allowed, options.d()), z);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/full_map.h"
 #include "zoo/block_attention.h"
 #include "zoo/members.h"
 #include "zoo/random_blocks.h"
@@ -21,6 +22,11 @@ class BigBird : public ZooAttention {
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto blocks = Blocks::up_to(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count;
+    // The second block has the fewest at hand: those of its window from the first on, and the last.
+    if (count <= integer("window") / 2 + 3 + integer("random")) {
+      const auto q = w_q->forward(stream.rows), k = w_k->forward(stream.rows), v = w_v->forward(stream.rows);
+      return w_o->forward(full_map_attention(q, k, v, stream.sequences, heads, drop_rate()));
+    }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 

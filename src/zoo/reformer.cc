@@ -367,7 +367,7 @@ Member reformer_member() {
           "let it see, each pair once, itself only where there is nothing else. Rounds join by their log-sum-exp "
           "less the log of the number of rounds that pair i and j. The number of buckets is fixed, so the cost is "
           "linear. Long-Range Arena's code multiplies the scores by √d_h, does not normalise keys, lets tokens see "
-          "themselves and wraps the first chunk around to the last.",
+          "themselves, wraps the first chunk around to the last and has no map after the heads.",
       .options = {{"chunk", "64", "tokens of a chunk", 1, {}},
                   {"buckets", "64", "buckets of a round, even", 2, {}},
                   {"rounds", "2", "rounds of hashing", 1, {}},

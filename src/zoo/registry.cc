@@ -26,11 +26,13 @@ void check_value(const Member& member, const Option& option, const std::string& 
   }
   int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool whole = error == std::errc() && end == value.data() + value.size();
-  TORCH_CHECK(whole && number >= option.least, "dba::zoo: option ", option.name, " of ", member.name,
-              " must be an integer of ", option.least, " or more, got ", bytes::double_quoted(value));
-  const auto most = option.name == "seed" ? int64_t{1} << 53 : int64_t{1} << 31;
-  TORCH_CHECK(number <= most, "dba::zoo: option ", option.name, " of ", member.name, " must be at most ", most,
+  const bool whole = end == value.data() + value.size() && error != std::errc::invalid_argument;
+  const bool huge = whole && error == std::errc::result_out_of_range && value.front() != '-';
+  TORCH_CHECK(huge || (whole && error == std::errc() && number >= option.least), "dba::zoo: option ", option.name,
+              " of ", member.name, " must be an integer of ", option.least, " or more, got ",
+              bytes::double_quoted(value));
+  const auto most = option.name == "seed" ? kLargestSeed : int64_t{1} << 31;
+  TORCH_CHECK(!huge && number <= most, "dba::zoo: option ", option.name, " of ", member.name, " must be at most ", most,
               ", got ", bytes::double_quoted(value));
 }
 
@@ -45,7 +47,10 @@ OptionValues complete(const Member& member, const OptionValues& given) {
         known.empty() ? " has no options of its own, got "
                       : " has the options " + std::string(c10::Join(", ", known)) + ", got ",
         bytes::double_quoted(name),
-        known.empty() ? "" : "; the nearest known one is " + bytes::double_quoted(config::nearest_of(name, known)));
+        member.capabilities.slots && name == "d_p" ? "; the number of slots is no option of one member but d_p of all: "
+                                                     "DBAttentionOptions::d_p, or model.d_p in a configuration"
+        : known.empty()                            ? ""
+                        : "; the nearest known one is " + bytes::double_quoted(config::nearest_of(name, known)));
   }
   OptionValues values;
   for (const auto& option : member.options) {

@@ -156,9 +156,10 @@ member's `seed` and nothing else: they are the same for a sequence alone and in 
 of the layer. In a model layer i, counted from 0, has the seed 1,000,003·i above that of the first.
 
 Training keeps no map between the passes: it stays inside PyTorch's fused attention, or exists for some queries at a
-time and is computed again for their gradients, dropout included. Synthesizer's kinds dense and factorised_dense keep
-their scores. What is computed again has first derivatives only, and PyTorch's transforms of functions
-(`torch.func.grad` and its like) refuse it.
+time and is computed again for their gradients, dropout included. Synthesizer alone keeps n² numbers: scores that it
+computed, of every sequence (dense, factorised_dense) or for all (factorised_random), or the one map of a plain batch
+without dropout (random, factorised_random). What is computed again has first derivatives only, and PyTorch's transforms
+of functions (`torch.func.grad` and its like) refuse it.
 
 Where Long-Range Arena's released code, from which many published figures come, does something else than the method's
 paper, the member follows the paper and its paragraph names the difference.

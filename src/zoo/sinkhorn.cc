@@ -87,7 +87,9 @@ Member sinkhorn_member() {
           "scores=relu. "
           "By default they may be negative, as the two-layer network of its authors' survey (arXiv 2009.06732) leaves "
           "them; the ReLU holds about half of them, and their gradients, at zero. Long-Range Arena's einsum sums over "
-          "both block axes, so that every sorted block is the sum of all, and adds two softmaxes.",
+          "both block axes, so that every sorted block is the sum of all, adds two softmaxes, takes the scores from "
+          "sums of the keys and "
+          "by default has a softmax in the place of the iteration.",
       .options = {{"block", "64", "tokens b of a block", 1, {}},
                   {"iterations", "5", "of Sinkhorn's normalisation", 1, {}},
                   {"scores", "linear", "whether a second ReLU bounds the scores below", 0, {"linear", "relu"}},
@@ -98,7 +100,7 @@ Member sinkhorn_member() {
   member.capabilities.needs_max_length = true;
   member.capabilities.dropout = true;
   member.capabilities.growth = Growth::sub_quadratic;
-  member.capabilities.complexity = "n·block + (n/block)²";
+  member.capabilities.complexity = "n·block + n²/block";
   return member;
 }
 

@@ -42,9 +42,11 @@ VARIANTS = {
                    "model.initialise=torch_default"],
     "text, left out": ["data.leave_out=[32, 97]", "data.cls=true", "data.max_length=30"],
     "pairs, left out": ["data.leave_out=[97, 98]", "model.position=sinusoidal", "data.second_text_column=more"],
-    "text, linformer": ["model.method=linformer", "model.method_options=k=3, share=none", "model.tied=true"],
+    "text, linformer": ["model.method=linformer", "model.method_options=k = 3, share=none, max_length = 128",
+                        "model.tied=true"],
     "pairs, luna": ["model.method=luna", "data.second_text_column=more", "model.initialise=bert"],
-    "series, performer": ["model.method=performer", "model.method_options=features=8", "model.norm_first=true"],
+    "series, performer": ["model.method=performer", "model.method_options=features=8, seed = 9007199254740992",
+                          "model.norm_first=true"],
 }
 
 
@@ -226,6 +228,26 @@ def test_wrong_input_is_refused_in_words(tmp_path):
         dba.models.ModelConfig(initialise="zeros")
     with pytest.raises(ValueError, match="divisible by heads, got 16 and 3"):
         dba.models.ModelConfig(d=16, heads=3)
+    for options, sentence in (
+        ({"method_options": "block=4"}, 'method "dba" has no options of its own, got "block=4"; leave'),
+        ({"method": "softmax", "method_options": "block=4"}, 'method "softmax" has no options of its own'),
+        ({"method": "local", "method_options": {"block": 4}}, 'must be a text, got .*; write "block=4"'),
+        ({"method": "local", "method_options": "block"}, 'must be written name=value, .*, got "block"'),
+        ({"method": "local", "method_options": "block=4,block =5"}, "option block is given twice"),
+        ({"bias": "no"}, "bias must be True or False, got 'no'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            dba.models.ModelConfig(**options)
+    changed = dba.models.ModelConfig(d=16, heads=2, d_in=8)
+    changed.method_options = "block=4"
+    linformer = dba.models.ModelConfig(d=16, heads=2, method="linformer")
+    for wrong, length, sentence in ((changed, 8, "has no options of its own"),
+                                    (linformer, 0, "linformer has parameters for every position; give max_length"),
+                                    (linformer, -3, "max_length must be 1 or more, got -3")):
+        with pytest.raises(ValueError, match=sentence):
+            dba.models.Encoder(wrong, length)
+    with pytest.raises(ValueError, match="Encoder: x must be a tensor, got list"):
+        dba.models.Encoder(config)([[1.0]])
     model = dba.models.Classifier(config, 3, vocabulary=7, max_length=5)
     with pytest.raises(ValueError, match="expected 8, got 10"):
         model(torch.zeros(2, 5, dtype=torch.long), dba.Sequences.from_lengths(torch.tensor([4, 2]), 4))

@@ -1,6 +1,7 @@
 """The zoo by name in Python: every member runs, learns, ignores padding and does what its record says."""
 
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -302,6 +303,42 @@ def test_random_choices_differ_from_layer_to_layer(name, tensor):
     drawn = [getattr(layer.attention, tensor) for layer in encoder.layers]
     assert not any(torch.equal(drawn[i], drawn[j]) for i in range(3) for j in range(i))
     assert torch.equal(drawn[2], getattr(dba.zoo.make(name, D, HEADS, seed=4 + 2 * 1_000_003), tensor))
+    # Beyond the largest seed they begin at 0 again.
+    config.method_options = f"seed = {2**53}"
+    drawn = [getattr(layer.attention, tensor) for layer in dba.models.Encoder(config, max_length=8).layers]
+    assert torch.equal(drawn[1], getattr(dba.zoo.make(name, D, HEADS, seed=1_000_002), tensor))
+
+
+def test_arguments_stand_where_those_of_dbattention_do():
+    parameters = list(inspect.signature(dba.DBAttention).parameters.values())
+    positional = [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    for function in (dba.zoo.make, dba.zoo.ZooAttention):
+        of_zoo = [(p.name, p.default) for p in inspect.signature(function).parameters.values()]
+        assert of_zoo[1:-1] == positional
+    for name in ("local", "dba"):
+        layer = dba.zoo.make(name, D, HEADS, 0.5, kdim=D, vdim=D)
+        assert not torch.equal(layer(tokens(1, 9).float())[0], layer(tokens(1, 9).float())[0])
+        with pytest.raises(ValueError, match="kdim must be None or embed_dim, 16, got 8"):
+            dba.zoo.make(name, D, HEADS, kdim=8)
+
+
+def test_a_part_is_replaced_by_one_with_the_same_tensors():
+    layer, x, part = made("local"), tokens(1, 9), nn.Linear(D, D, dtype=torch.float64)
+    layer.w_q = part
+    y = layer(x)[0]
+    with torch.no_grad():
+        part.weight.mul_(2)
+    assert not torch.equal(layer(x)[0], y)
+    for bias, part, other, sentence in (
+        (True, "w_q", nn.Linear(D, D, bias=False), r"w_q.bias must be a tensor of shape \(16,\), got None"),
+        (True, "w_q", nn.Linear(D, 8), r"w_q.weight must be a tensor of shape \(16, 16\), got float32 \(8, 16\)"),
+        (True, "w_o", nn.Identity(), "w_o.weight must be a tensor"),
+        (False, "w_q", nn.Linear(D, D), "w_q.bias must be None, got float32"),
+    ):
+        layer = made("local", bias=bias)
+        setattr(layer, part, other)
+        with pytest.raises(ValueError, match=f"dba.zoo.local: {sentence}"):
+            layer(x)
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence():
@@ -317,7 +354,14 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
          lambda: dba.zoo.make("dba", D, HEADS, dp=4)),
         ('luna has the options d_p, z_dropout, .*, got "dp"; the nearest known one is "d_p"',
          lambda: dba.zoo.make("luna", D, HEADS, dp=4)),
-        ('option d_p of luna must be a number, got "3"', lambda: dba.zoo.make("luna", D, HEADS, d_p="3")),
+        ("luna: d_p must be an integer of 1 or more, got '3'; write 3",
+         lambda: dba.zoo.make("luna", D, HEADS, d_p="3")),
+        ("luna: d_p must be an integer of 1 or more, got 4.0; write 4",
+         lambda: dba.zoo.make("luna", D, HEADS, d_p=4.0)),
+        ("luna: d_p must be at most 2147483648, got 10", lambda: dba.zoo.make("luna", D, HEADS, d_p=10**30)),
+        ("dba.zoo.local: embed_dim must be at most 2147483648, got 10", lambda: dba.zoo.make("local", 10**30, HEADS)),
+        ("dba.zoo.local: bias must be True or False, got 'no'", lambda: made("local", bias="no")),
+        ("dba.zoo.local: batch_first must be True or False", lambda: made("local", batch_first="no")),
         ('option features must be one value, got "3, seed=5"',
          lambda: dba.zoo.make("performer", D, HEADS, features="3, seed=5")),
         ("option block of local must be at most 2147483648", lambda: dba.zoo.make("local", D, HEADS, block=2**40)),
@@ -329,6 +373,10 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ("has no cross-attention", lambda: local(x, tokens(1, 3))),
         ("must be of the parameters' type", lambda: local(x.float())),
         ("must be of the parameters' type, torch.float32, got torch.int64", lambda: made("fnet")(x.long())),
+        ("dba.zoo.local: query must be a tensor, got list", lambda: local([[1.0]])),
+        ("dba.zoo.fnet: query must be a tensor, got ndarray", lambda: made("fnet")(x.numpy())),
+        ("dba.zoo.local: cu_seqlens must be a tensor, got list", lambda: local(x[0], cu_seqlens=[0, 9])),
+        ("dba.zoo.local: torch cannot look into a layer of the zoo", lambda: torch.export.export(local, (x,))),
         ("need_weights must be False", lambda: local(x, need_weights=True)),
         ("is_causal must be False", lambda: local(x, is_causal=True)),
         ("key_padding_mask must have shape", lambda: local(x, key_padding_mask=torch.zeros(1, 2, dtype=torch.bool))),

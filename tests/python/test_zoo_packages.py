@@ -4,8 +4,10 @@ docs/zoo.md says at which settings they agree and where a package does something
 tests alone (tests/python/requirements.txt); a test whose package is not installed is skipped.
 """
 
+import importlib
 import pathlib
 import sys
+import types
 
 import pytest
 import torch
@@ -19,6 +21,17 @@ D, HEADS = 16, 2
 
 def package(name):
     return pytest.importorskip(name, reason=f"the package {name} is not installed", exc_type=ImportError)
+
+
+def ensure_distutils(replace):
+    """performer-pytorch compares torch's version by distutils, which Python has no longer from 3.12 on."""
+    try:
+        import distutils.version  # noqa: F401
+    except ImportError:
+        version = types.ModuleType("distutils.version")
+        version.LooseVersion = torch.torch_version.TorchVersion
+        for name, module in (("distutils", types.ModuleType("distutils")), ("distutils.version", version)):
+            replace.setitem(sys.modules, name, module)
 
 
 def made(member, heads=HEADS, **options):
@@ -82,14 +95,25 @@ def test_linformer(length):
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "relu"])
-def test_performer(kernel):
-    package("distutils")
+def test_performer(kernel, monkeypatch):
+    ensure_distutils(monkeypatch)
     performer = package("performer_pytorch")
     layer = made("performer", features=20, kernel=kernel)
     theirs = performer.FastAttention(D // HEADS, nb_features=20, generalized_attention=kernel == "relu").double()
     theirs.projection_matrix.copy_(layer.features)
     x = tokens(2, 13)
     expect_same(layer, x, layer.w_o(joined(theirs(*projected(layer, x)))))
+
+
+def test_performers_package_needs_no_distutils(monkeypatch):
+    ensure_distutils(monkeypatch)
+    package("performer_pytorch")
+    for name in [name for name in sys.modules if name.split(".")[0] == "performer_pytorch"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("distutils", "distutils.version"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ensure_distutils(monkeypatch)
+    assert importlib.import_module("performer_pytorch").FastAttention
 
 
 @pytest.mark.parametrize("batch, heads, landmarks", [(1, 1, 4), (1, 1, 12)])

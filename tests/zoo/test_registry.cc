@@ -83,6 +83,10 @@ TEST(Zoo, RefusesWhatItDoesNotKnow) {
   expect_refusal([] { zoo::make("linear", small(), {{"block", "4"}}); }, {"linear", "no options", "\"block\""});
   expect_refusal([] { zoo::make("local", small(), {{"block", "0"}}); }, {"block", "1 or more", "\"0\""});
   expect_refusal([] { zoo::make("local", small(), {{"block", "4x"}}); }, {"block", "integer", "\"4x\""});
+  const std::string huge(30, '9');
+  expect_refusal([&] { zoo::make("local", small(), {{"block", huge}}); }, {"block", "at most", huge});
+  expect_refusal([&] { zoo::make("local", small(), {{"block", "-" + huge}}); }, {"block", "1 or more", "-" + huge});
+  expect_refusal([&] { zoo::make("local", small(), {{"block", ""}}); }, {"block", "1 or more", "\"\""});
   expect_refusal(
       [] {
         zoo::make("performer", small(), {{"kernel", "cosine"}});
@@ -109,6 +113,18 @@ TEST(Zoo, RefusesWhatItDoesNotKnow) {
                                                               at::zeros({3, 4, 8}), Sequences::dense(3, 4, at::kCPU));
       },
       {"linear", "memory", "2", "3"});
+  for (const auto& name : member_names()) {
+    if (!zoo::member(name).capabilities.cross_attention)
+      continue;
+    const auto asking = zoo::make(name, small(), with_length(zoo::member(name)));
+    const auto two = Sequences::dense(2, 4, at::kCPU);
+    for (const auto type : {at::kDouble, at::kHalf})
+      expect_refusal(
+          [&] {
+            dynamic_cast<zoo::ZooAttention&>(*asking).attend_to(at::zeros({8, 8}), two, at::zeros({8, 8}, type), two);
+          },
+          {name, "memory", "Float", at::toString(type)});
+  }
 }
 
 TEST(Zoo, AConfigurationIsCheckedWithoutData) {

@@ -134,11 +134,12 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, hands_on_z: bool = True, max_length: int = 0, index: int = 0) -> None:
         """index: of the layer in its stack, which random choices differ by."""
         super().__init__()
+        options = config.attention_options(max_length, index)
         if config.method not in ("dba", "softmax"):
             self.attention: nn.Module = ZooSelfAttention(
                 config.method, config.d, config.heads, dropout=config.attention_dropout, bias=config.bias,
                 d_p=config.d_p, z_dropout=config.dropout, z_update=config.z_update, hands_on_z=hands_on_z,
-                options=config.attention_options(max_length, index),
+                options=options,
             )
         elif config.method == "softmax":
             self.attention = SoftmaxSelfAttention(config.d, config.heads, dropout=config.attention_dropout,

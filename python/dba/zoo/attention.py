@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ..attention import check_batches, refuse_options, refuse_what_has_no_meaning
-from ..layer import check_positive, check_rate
+from ..layer import check_flag, check_positive, check_rate
+from ..sequences import check_tensor
 from ..tokens import TokenRows
 from .layer import ZooLayer, option_text
 from .records import member, nearest_of
@@ -24,13 +25,10 @@ def check_lunas(options: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f'dba.zoo: luna has the options {", ".join(known)}, got "{name}"; the nearest known one is '
                              f'"{nearest_of(name, known)}"')
     own = {name: options.pop(name) for name in LUNAS_OWN if name in options}
-    for name, value in own.items():
-        if not isinstance(value, (int, float) if name == "z_dropout" else int):
-            raise ValueError(f'dba.zoo: option {name} of luna must be a number, got "{value}"')
     if "d_p" in own:
-        check_positive("zoo.luna", "d_p", own["d_p"])
+        own["d_p"] = check_positive("zoo.luna", "d_p", own["d_p"])
     if "z_dropout" in own:
-        check_rate("zoo.luna", "z_dropout", own["z_dropout"])
+        own["z_dropout"] = check_rate("zoo.luna", "z_dropout", own["z_dropout"])
     return own
 
 
@@ -44,7 +42,6 @@ class ZooAttention(ZooLayer):
         name: str,
         embed_dim: int,
         num_heads: int,
-        *,
         dropout: float = 0.0,
         bias: bool = True,
         add_bias_kv: bool = False,
@@ -59,6 +56,8 @@ class ZooAttention(ZooLayer):
         embed_dim, num_heads = (check_positive(f"zoo.{name}", "embed_dim", embed_dim),
                                 check_positive(f"zoo.{name}", "num_heads", num_heads))
         check_rate(f"zoo.{name}", "dropout", dropout)
+        bias, batch_first = (check_flag(f"zoo.{name}", "bias", bias),
+                             check_flag(f"zoo.{name}", "batch_first", batch_first))
         refuse_options(f"zoo.{name}", embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim,
                        vdim=vdim)
         slots = check_lunas(options) if name == "luna" else {}
@@ -73,6 +72,7 @@ class ZooAttention(ZooLayer):
     def _stand_in(self, query: Tensor) -> Tensor:
         """For the weights that a member without parameters (FNet) lacks: it takes tokens of any floating type. Nested
         tensors can make no new ones."""
+        check_tensor(f"zoo.{self.member.name}: query", query)
         dtype = query.dtype if query.is_floating_point() else torch.get_default_dtype()
         return torch.empty(0, self.embed_dim, dtype=dtype, device=query.device)
 
@@ -104,7 +104,7 @@ class ZooAttention(ZooLayer):
         refuse_what_has_no_meaning(function, attn_mask, is_causal, query if key is None else key, value)
         if need_weights:
             raise ValueError(f"dba.{function}: need_weights must be False, got True; there is no map to show")
-        weight = self.w_o.weight if hasattr(self, "w_o") else self._stand_in(query)
+        weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(query)
         if key is None or key is query:
             if query_padding_mask is not None or key_cu_seqlens is not None:
                 raise ValueError(

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..layer import Slots
-from ..sequences import Sequences
+from ..sequences import Sequences, describe
 from .records import member
+
+UNSEEN = "torch cannot look into a layer of the zoo, which C++ computes"
 
 
 @contextlib.contextmanager
@@ -50,7 +52,8 @@ class ZooLayer(nn.Module):
 
     They are ordinary ones: the C++ layer holds no tensors between calls and is handed these at each, so moving,
     casting, replacing and differentiating them works as for any module, and gradients come from the C++ operations'
-    own.
+    own. The linear layers among the children are read and never called: their hooks do not fire, and what is put in
+    place of one needs the same tensors.
     """
 
     def __init__(
@@ -71,9 +74,7 @@ class ZooLayer(nn.Module):
         super().__init__()
         self.member = member(name)
         self._recipe = (name, d, heads, float(dropout), bias, d_p, float(z_dropout), z_update, hands_on_z, options)
-        with sentences():
-            self._layer = torch.classes.dba.ZooLayer(*self._recipe)
-        tensors = self._layer.take_tensors()
+        tensors = self._make()
         values = {tensor_name: value for tensor_name, value, _ in tensors}
         for tensor_name, value, trained in tensors:
             part, _, leaf = tensor_name.rpartition(".")
@@ -84,7 +85,18 @@ class ZooLayer(nn.Module):
                 owner.register_parameter(leaf, nn.Parameter(value))
             else:
                 owner.register_buffer(leaf, value)
-        self._names = list(values)
+
+    def _make(self) -> list[tuple[str, Tensor, bool]]:
+        """Makes the C++ layer by its recipe. Returns its tensors: name, first value and whether it is trained."""
+        with sentences():
+            layer = torch.classes.dba.ZooLayer(*self._recipe)
+        # In a tuple torch.export does not find it, so that `_call` can say why it cannot be exported.
+        self._held = (layer,)
+        tensors = layer.take_tensors()
+        self._shapes: dict[str, torch.Size | None] = {name: value.shape for name, value, _ in tensors}
+        for part in [name.removesuffix("weight") for name in self._shapes if name.endswith(".weight")]:
+            self._shapes.setdefault(part + "bias", None)
+        return tensors
 
     def _part(self, name: str, values: dict[str, Tensor]) -> nn.Module:
         """What the tensors of that prefix belong to; without memory, for they are put in next."""
@@ -98,7 +110,7 @@ class ZooLayer(nn.Module):
     @property
     def takes_slots(self) -> bool:
         """Whether `attend` needs slots from outside."""
-        return self._layer.takes_slots()
+        return self._held[0].takes_slots()
 
     def attend(self, x: Tensor, sequences: Sequences, z: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """x (N, d), z (d_p, d) or (B, d_p, d). Returns y (N, d) and the next layer's slots, if there are any."""
@@ -108,22 +120,36 @@ class ZooLayer(nn.Module):
         """x (N, d) attends to memory (M, d). Returns y (N, d)."""
         return self._call("attend_to", x, bounds_of(sequences), memory, bounds_of(memory_sequences))
 
-    # Compilers cannot look into the C++ layer: they leave the graph here and come back behind it.
-    @torch.compiler.disable
+    def tensor(self, name: str) -> Tensor | None:
+        """The tensor that the C++ layer has under that name; refused where it is none of its shape."""
+        shape = self._shapes[name]
+        try:
+            value = operator.attrgetter(name)(self)
+        except AttributeError:
+            value = None
+        if (value.shape if isinstance(value, Tensor) else value) != shape:
+            wanted = "None" if shape is None else f"a tensor of shape {tuple(shape)}"
+            raise ValueError(f"dba.zoo.{self.member.name}: {name} must be {wanted}, got {describe(value)}; the layer "
+                             "reads the tensors of its parts, so what is put in place of one needs the same")
+        return value
+
+    # Compilers leave the graph here and come back behind it; torch.export cannot.
+    @torch.compiler.disable(reason=UNSEEN)
     def _call(self, method: str, *arguments: Any) -> Any:
-        tensors = [operator.attrgetter(name)(self) for name in self._names]
+        if torch.compiler.is_exporting():
+            raise ValueError(f"dba.zoo.{self.member.name}: {UNSEEN}; export models of dba.DBAttention")
+        tensors = [tensor for name in self._shapes if (tensor := self.tensor(name)) is not None]
         with sentences():
-            return getattr(self._layer, method)(tensors, self.training, *arguments)
+            return getattr(self._held[0], method)(tensors, self.training, *arguments)
 
     # The C++ layer is made anew from its recipe; tensors travel as those of any module.
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_layer"}
+        return {key: value for key, value in self.__dict__.items() if key != "_held"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         with torch.random.fork_rng(devices=[]):  # the weights that a new layer draws are not wanted
-            self._layer = torch.classes.dba.ZooLayer(*self._recipe)
-        self._layer.take_tensors()
+            self._make()
 
     def extra_repr(self) -> str:
         """The member and its options."""

@@ -15,9 +15,12 @@ def make(
     name: str,
     embed_dim: int,
     num_heads: int,
-    *,
     dropout: float = 0.0,
     bias: bool = True,
+    add_bias_kv: bool = False,
+    add_zero_attn: bool = False,
+    kdim: int | None = None,
+    vdim: int | None = None,
     batch_first: bool = True,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -31,12 +34,12 @@ def make(
 
     >>> dba.zoo.make("longformer", 64, 4, window=128, globals=2)
     """
-    shared = {"dropout": dropout, "bias": bias, "batch_first": batch_first, "device": device, "dtype": dtype}
+    shared = (embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype)
     if member(name).name != "dba":
-        return ZooAttention(name, embed_dim, num_heads, **shared, **options)
+        return ZooAttention(name, *shared, **options)
     known = [p.name for p in inspect.signature(DBAttention).parameters.values() if p.kind is p.KEYWORD_ONLY]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f'dba.zoo: dba has the options {", ".join(known)}, got "{unknown[0]}"; '
                          f'the nearest known one is "{nearest_of(unknown[0], known)}"')
-    return DBAttention(embed_dim, num_heads, **shared, **options)
+    return DBAttention(*shared, **options)
