@@ -1,5 +1,6 @@
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "zoo/block_attention.h"
@@ -22,6 +23,11 @@ class Pixelfly : public ZooAttention {
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto blocks = Blocks::up_to(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count, rank = integer("rank");
+    // So few blocks that a block sees half of them, as a rule: sparing the others costs more than it saves.
+    const auto strides_there = std::bit_width(static_cast<uint64_t>(std::min(count, integer("butterfly")) - 1));
+    if (count <= 2 * (1 + static_cast<int64_t>(strides_there))) {
+      return w_o->forward(mix_in_a_masked_map(stream, blocks.size));
+    }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
@@ -48,6 +54,21 @@ class Pixelfly : public ZooAttention {
     const auto mixed = attend_blocks(q, seen, drop_rate());
     const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, drop_rate());
     return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
+  }
+
+  at::Tensor mix_in_a_masked_map(const Stream& stream, int64_t size) {
+    const auto whole = Blocks::whole(stream.sequences);
+    const auto taken = [&](torch::nn::Linear& layer) {
+      return whole.take_whole(layer->forward(stream.rows), options.heads());
+    };
+    const auto token = torch::arange(whole.size, whole.numbers()), block = token.div(size, "floor");
+    const auto step = block.unsqueeze(1).bitwise_xor(block);  // (n, n)
+    const auto is_stride = step.bitwise_and(step - 1).eq(0).logical_and(step.lt(integer("butterfly")));
+    const auto is_global = token.lt(integer("rank"));
+    const auto seen = step.eq(0).logical_or(is_stride).logical_or(is_global.unsqueeze(1)).logical_or(is_global);
+    const auto exists = whole.real();  // (B, 1, n)
+    const auto mask = exists.defined() ? seen.logical_and(exists.unsqueeze(1)) : seen.unsqueeze(0).unsqueeze(0);
+    return whole.give_whole(attend_keys(taken(w_q), taken(w_k), taken(w_v), mask, drop_rate()));
   }
 };
 

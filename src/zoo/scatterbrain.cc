@@ -109,10 +109,24 @@ struct Layout {
   int64_t batch, heads, blocks, size, reach, rows;
 };
 
+constexpr int64_t kColumns = 64;  // of a running sum: registers, and a count that the compiler knows
+
+template <class Number>
+void add_columns(Number* __restrict sum, const Number* __restrict more, int64_t columns) {
+  if (columns == kColumns) {
+    for (int64_t column = 0; column < kColumns; ++column) {
+      sum[column] += more[column];
+    }
+    return;
+  }
+  for (int64_t column = 0; column < columns; ++column) {
+    sum[column] += more[column];
+  }
+}
+
 /// The same as below in two passes over x, for a CPU.
 template <class Number>
 Tensor sums_beyond_on_cpu(const Tensor& given, int64_t before, int64_t after) {
-  constexpr int64_t kColumns = 512;  // a running sum that stays in the first cache
   const auto x = given.contiguous();
   auto sums = torch::empty_like(x);
   const auto rows = x.size(1), width = x.size(2) * x.size(3), parts = (width + kColumns - 1) / kColumns;
@@ -123,24 +137,17 @@ Tensor sums_beyond_on_cpu(const Tensor& given, int64_t before, int64_t after) {
     for (int64_t i = begin; i < end; ++i) {
       const auto first = i / parts * rows * width + i % parts * kColumns;
       const auto columns = std::min(kColumns, width - i % parts * kColumns);
-      const auto add = [&](int64_t row) {
-        for (int64_t column = 0; column < columns; ++column) {
-          running[static_cast<size_t>(column)] += from[first + row * width + column];
-        }
-      };
       running.fill(0);
       for (int64_t row = 0; row < rows; ++row) {
         if (row >= before) {
-          add(row - before);
+          add_columns(running.data(), from + first + (row - before) * width, columns);
         }
         std::copy_n(running.begin(), columns, into + first + row * width);
       }
       running.fill(0);
       for (int64_t row = rows - after - 1; row >= 0; --row) {
-        add(row + after);
-        for (int64_t column = 0; column < columns; ++column) {
-          into[first + row * width + column] += running[static_cast<size_t>(column)];
-        }
+        add_columns(running.data(), from + first + (row + after) * width, columns);
+        add_columns(into + first + row * width, running.data(), columns);
       }
     }
   });

@@ -67,6 +67,26 @@ def test_kernels_that_take_masks_compute_what_the_cpu_does_in_double(name, lengt
 
 
 @needs_gpu
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.bfloat16, 1e-1)])
+def test_an_estimate_that_scatterbrain_replaces_leaves_no_rounding_behind(dtype, tolerance):
+    """One token lies along a direction of the features: its estimate of itself outweighs all that counts."""
+    width, special = 64, 20
+    layer = dba.zoo.make("scatterbrain", width, 1, bias=False, window=8)
+    for parameter in layer.parameters():
+        parameter.data = torch.eye(width)
+    x = tokens(1, 60, width // D).flatten(2) * 0.1
+    x[0, special] = layer.features[0] * width**0.25 / 2
+
+    def outcome(device, in_dtype):
+        leaf = x.to(dtype).to(device, in_dtype).requires_grad_()
+        y = copy.deepcopy(layer).to(device, in_dtype)(leaf)[0]
+        return [one.detach().double().cpu() for one in (y, torch.autograd.grad(y[0, special].square().sum(), leaf)[0])]
+
+    for found, expected in zip(outcome("cuda", dtype), outcome("cpu", torch.float64), strict=True):
+        assert (found - expected).norm() <= tolerance * expected.norm()
+
+
+@needs_gpu
 @pytest.mark.parametrize("name", [*ON_KERNELS, "reformer"])
 def test_dropout_on_a_gpu_is_the_seeds_and_its_gradient_is_of_the_same_entries(name):
     torch.manual_seed(2)

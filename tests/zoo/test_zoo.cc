@@ -179,6 +179,23 @@ TEST(Scatterbrain, AnEstimateThatAnExactPairReplacesLeavesNoRoundingBehind) {
   }
 }
 
+/// Six sequences and four heads have more blocks than are summed at a time.
+TEST(Scatterbrain, ABatchInSeveralPartsEqualsItsSequences) {
+  constexpr int64_t kBatch = 6, kLength = 1024, kWidth = 64;
+  Random random(20);
+  const auto module = zoo::make("scatterbrain", DBAttentionOptions(kWidth, 4));
+  module->to(at::kDouble);
+  random.fill(*module);
+  const at::Tensor x = random.leaf({kBatch, kLength, kWidth});
+  const auto slopes = [&](const at::Tensor& y) { return torch::autograd::grad({y.square().sum()}, {x})[0]; };
+  const at::Tensor together = attention_of(module).forward(x).y;
+  std::vector<at::Tensor> each;
+  for (int64_t b = 0; b < kBatch; ++b)
+    each.push_back(attention_of(module).forward(x.slice(0, b, b + 1)).y);
+  EXPECT_TRUE(close(together, at::cat(each)));
+  EXPECT_TRUE(close(slopes(together), slopes(at::cat(each))));
+}
+
 INSTANTIATE_TEST_SUITE_P(Members, ZooValues, ::testing::ValuesIn(zoo_cases()),
                          [](const auto& info) { return info.param.name(); });
 
