@@ -154,6 +154,22 @@ Tensor sums_beyond_on_cpu(const Tensor& given, int64_t before, int64_t after) {
   return sums;
 }
 
+/// x (c, rows, width) summed up over all rows before each, or behind it, and itself: by products with zeros and ones,
+/// in groups of rows and over the groups. PyTorch's own sums of that kind have no repeatable order on a GPU.
+Tensor running_sums(const Tensor& x, bool from_the_end) {
+  constexpr int64_t kGroup = 64;
+  const auto rows = x.size(1), groups = (rows + kGroup - 1) / kGroup;
+  const auto in_groups = at::constant_pad_nd(x, {0, 0, 0, groups * kGroup - rows}).unflatten(1, {groups, kGroup});
+  const auto others = [&](int64_t count, int64_t nearest) {  // (count, count): which rows a row sums up
+    const auto ones = torch::ones({count, count}, x.options());
+    return from_the_end ? ones.triu(nearest) : ones.tril(-nearest);
+  };
+  const auto inside = torch::matmul(others(kGroup, 0), in_groups);  // (c, groups, kGroup, width)
+  const auto totals = inside.select(2, from_the_end ? 0 : kGroup - 1);
+  const auto outside = torch::matmul(others(groups, 1), totals);
+  return (inside + outside.unsqueeze(2)).flatten(1, 2).narrow(1, 0, rows);
+}
+
 /// x (c, rows, a, b): of row i the sum of all rows up to i − before and of all from i + after on. Nothing is taken away
 /// again from a sum over all rows: what is left may be far less than what would be.
 Tensor sums_beyond(const Tensor& x, int64_t before, int64_t after) {
@@ -161,16 +177,18 @@ Tensor sums_beyond(const Tensor& x, int64_t before, int64_t after) {
     return sums_beyond_on_cpu<float>(x, before, after);
   }
   const auto rows = x.size(1);
-  const auto options = x.options().dtype(ops::accumulation_type(x.scalar_type()));
-  auto sums = torch::zeros(x.sizes(), options);
-  const auto kind = options.dtype().toScalarType();
+  auto sums = torch::zeros_like(x);
   if (before < rows) {
-    sums.narrow(1, before, rows - before).copy_(x.narrow(1, 0, rows - before).cumsum(1, kind));
+    sums.narrow(1, before, rows - before)
+        .flatten(2)
+        .copy_(running_sums(x.narrow(1, 0, rows - before).flatten(2), /*from_the_end=*/false));
   }
   if (after < rows) {
-    sums.narrow(1, 0, rows - after).add_(x.narrow(1, after, rows - after).flip(1).cumsum(1, kind).flip(1));
+    sums.narrow(1, 0, rows - after)
+        .flatten(2)
+        .add_(running_sums(x.narrow(1, after, rows - after).flatten(2), /*from_the_end=*/true));
   }
-  return sums.to(x.scalar_type());
+  return sums;
 }
 
 /// The keys beyond the windows: of some sequences and heads at a time, because their sums, a matrix for every block,

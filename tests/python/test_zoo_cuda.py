@@ -37,6 +37,21 @@ def test_a_member_computes_the_same_on_a_gpu(name, padded):
     torch.testing.assert_close(outcome("cuda"), outcome("cpu"), rtol=1e-7, atol=1e-7)
 
 
+@needs_gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_trains_by_repeatable_algorithms(name, monkeypatch):
+    """As `dba train` asks PyTorch for them, which refuses operations that have none."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    layer = made(name).to("cuda", torch.float32)
+    padding = (torch.arange(LONGEST) >= torch.tensor([[LONGEST], [1], [23]])).cuda()
+    x = tokens(3, LONGEST).to("cuda", torch.float32).requires_grad_()
+    torch.use_deterministic_algorithms(True)
+    try:
+        layer(x, key_padding_mask=padding)[0].sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def kernel_layer(name, dtype, dropout=0.0):
     torch.manual_seed(2)
     return dba.zoo.make(name, D, HEADS, dtype=dtype, dropout=dropout, **ON_KERNELS[name])
@@ -74,7 +89,7 @@ def test_an_estimate_that_scatterbrain_replaces_leaves_no_rounding_behind(dtype,
     layer = dba.zoo.make("scatterbrain", width, 1, bias=False, window=8)
     for parameter in layer.parameters():
         parameter.data = torch.eye(width)
-    x = tokens(1, 60, width // D).flatten(2) * 0.1
+    x = tokens(1, 600, width // D).flatten(2) * 0.1
     x[0, special] = layer.features[0] * width**0.25 / 2
 
     def outcome(device, in_dtype):
