@@ -27,7 +27,7 @@ struct Option {
   std::vector<std::string> choices;  ///< what it may be; empty: an integer
 };
 
-/// The largest value of the option seed: a double, as JSON and JavaScript know numbers, still tells it from the next.
+/// The largest value of the option seed: a double, as many readers of JSON have for all numbers, holds it exactly.
 inline constexpr int64_t kLargestSeed = int64_t{1} << 53;
 
 /// How the memory grows with the length n; Capabilities::complexity says how the time does.

@@ -27,8 +27,8 @@ namespace {
 
 /// Without gradients there is room for more: the streaming passes take eight times as much, and short sequences come in
 /// as large batches as fill a GPU, where a small one costs what a large one does. Attentions that pad get sequences of
-/// similar lengths together, on a GPU in no more places than a batch of training may have; the order of the examples
-/// is none of the result's business.
+/// similar lengths together, in as many places as a batch of training may have; the order of the examples is none of
+/// the result's business.
 std::vector<std::vector<std::size_t>> evaluation_batches(const config::TrainConfig& config, at::Device device,
                                                          std::span<const std::size_t> examples,
                                                          std::span<const std::int64_t> lengths) {

@@ -123,11 +123,11 @@ Member luna_member() {
       .paper = "Ma et al., Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv 2106.01540",
       .about =
           "Pack C = softmax over tokens((P P_q)(X P_k)ᵀ/√d_h) (X P_v) with d_p learned slots P, unpack Y = softmax "
-          "over slots((X W_q)(C W_k)ᵀ/√d_h) (C W_v) W_o, per head, on this library's compress and restore operators. "
-          "P goes from layer to layer as DBA's Z does: LayerNorm(P + C) by default. The number of slots, what happens "
-          "to them and their dropout are given as DBA's: d_p, z_update and z_dropout of DBAttentionOptions, model.d_p "
-          "and model.z_update of a configuration, d_p= in Python. With mask_slots a sequence "
-          "shorter than d_p sees only as many slots as it has tokens, as in the released code.",
+          "over slots((X W_q)(C W_k)ᵀ/√d_h) (C W_v) W_o, per head, on this library's compress and restore operators. P "
+          "goes from layer to layer as DBA's Z does: LayerNorm(P + C) by default. The number of slots, what happens to "
+          "them and their dropout are given as DBA's: d_p, z_update and z_dropout of DBAttentionOptions, model.d_p and "
+          "model.z_update of a configuration, d_p= in Python. With mask_slots a sequence shorter than d_p sees only as "
+          "many slots as it has tokens, as in the released code.",
       .options = {{"mask_slots", "true", "whether a short sequence uses fewer slots", 0, {"false", "true"}}},
       .capabilities = {},
       .build = built<Luna>};

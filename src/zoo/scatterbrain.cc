@@ -455,8 +455,8 @@ Member scatterbrain_member() {
           "Exact in a band, estimated elsewhere, one normaliser: y_i = Σ_j a_ij v_j / Σ_j a_ij with a_ij = "
           "exp(q_i·k_j/√d_h) where |i − j| ≤ ⌊w/2⌋ and φ(q_i)·φ(k_j) beyond, φ the Performer's positive features "
           "exp(w·x' − |x'|²/2)/√m on orthogonal directions from the seed. The paper lets any sparse attention say "
-          "which "
-          "pairs are exact, hashing in the first place; this is the band that its authors take on Long-Range Arena.",
+          "which pairs are exact, hashing in the first place; this is the band that its authors take on Long-Range "
+          "Arena.",
       .options = {{"window", "64", "width w of the band", 2, {}},
                   {"features", "32", "random directions m", 1, {}},
                   seed_option()},

@@ -79,17 +79,14 @@ Member sinkhorn_member() {
       .title = "Sinkhorn Transformer",
       .paper = "Tay et al., Sparse Sinkhorn Attention, ICML 2020, arXiv 2002.11296",
       .about =
-          "Blocks of b tokens are sorted softly: the sum of a block's tokens makes a row of scores, max(x̄ W_B, 0) W_P, "
-          "a "
-          "column for each block, and Sinkhorn's iteration brings exp(scores) to sums of 1 by rows and columns in "
-          "turn: S. A query sees its own block and the sorted one in its place, K̃ = S K and Ṽ = S V over blocks, "
+          "Blocks of b tokens are sorted softly: the sum of a block's tokens makes a row of scores, max(x̄ W_B, 0) "
+          "W_P, a column for each block, and Sinkhorn's iteration brings exp(scores) to sums of 1 by rows and columns "
+          "in turn: S. A query sees its own block and the sorted one in its place, K̃ = S K and Ṽ = S V over blocks, "
           "under one softmax. Without Gumbel noise. The paper's formula has a second ReLU around the scores: "
-          "scores=relu. "
-          "By default they may be negative, as the two-layer network of its authors' survey (arXiv 2009.06732) leaves "
-          "them; the ReLU holds about half of them, and their gradients, at zero. Long-Range Arena's einsum sums over "
-          "both block axes, so that every sorted block is the sum of all, adds two softmaxes, takes the scores from "
-          "sums of the keys and "
-          "by default has a softmax in the place of the iteration.",
+          "scores=relu. By default they may be negative, as the two-layer network of its authors' survey (arXiv "
+          "2009.06732) leaves them; the ReLU holds about half of them, and their gradients, at zero. Long-Range "
+          "Arena's einsum sums over both block axes, so that every sorted block is the sum of all, adds two softmaxes, "
+          "takes the scores from sums of the keys and by default has a softmax in the place of the iteration.",
       .options = {{"block", "64", "tokens b of a block", 1, {}},
                   {"iterations", "5", "of Sinkhorn's normalisation", 1, {}},
                   {"scores", "linear", "whether a second ReLU bounds the scores below", 0, {"linear", "relu"}},

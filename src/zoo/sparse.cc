@@ -52,11 +52,10 @@ Member sparse_member() {
       .paper = "Child et al., Generating Long Sequences with Sparse Transformers, arXiv 1904.10509",
       .about =
           "The paper's fixed pattern in both directions: token i sees its own block of l tokens and the summary "
-          "columns, the last c tokens of every block, j mod l ≥ l − c. With block 0, l is ⌈√n⌉ of each "
-          "sequence's own n, and the cost grows like n·√n as the paper means it; a fixed l makes the summary "
-          "columns grow with n. The paper is causal, and Long-Range Arena keeps that for encoding, on a masked "
-          "dense map with column 0 and the row and column of <CLS> open besides; here tokens see both sides, and the "
-          "map is never dense.",
+          "columns, the last c tokens of every block, j mod l ≥ l − c. With block 0, l is ⌈√n⌉ of each sequence's own "
+          "n, and the cost grows like n·√n as the paper means it; a fixed l makes the summary columns grow with n. The "
+          "paper is causal, and Long-Range Arena keeps that for encoding, on a masked dense map with column 0 and the "
+          "row and column of <CLS> open besides; here tokens see both sides, and the map is never dense.",
       .options = {{"block", "0", "tokens l of a block; 0: ⌈√n⌉", 0, {}},
                   {"summary", "8", "summary columns c of a block", 1, {}}},
       .capabilities = {},
