@@ -1,8 +1,6 @@
-#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "nn/transient_map.h"
@@ -11,6 +9,7 @@
 #include "zoo/blocks.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
+#include "zoo/sums_beyond.h"
 
 namespace dba::zoo {
 namespace {
@@ -108,88 +107,6 @@ struct Layout {
 
   int64_t batch, heads, blocks, size, reach, rows;
 };
-
-constexpr int64_t kColumns = 64;  // of a running sum: registers, and a count that the compiler knows
-
-template <class Number>
-void add_columns(Number* __restrict sum, const Number* __restrict more, int64_t columns) {
-  if (columns == kColumns) {
-    for (int64_t column = 0; column < kColumns; ++column) {
-      sum[column] += more[column];
-    }
-    return;
-  }
-  for (int64_t column = 0; column < columns; ++column) {
-    sum[column] += more[column];
-  }
-}
-
-/// The same as below in two passes over x, for a CPU.
-template <class Number>
-Tensor sums_beyond_on_cpu(const Tensor& given, int64_t before, int64_t after) {
-  const auto x = given.contiguous();
-  auto sums = torch::empty_like(x);
-  const auto rows = x.size(1), width = x.size(2) * x.size(3), parts = (width + kColumns - 1) / kColumns;
-  const auto* from = x.const_data_ptr<Number>();
-  auto* into = sums.mutable_data_ptr<Number>();
-  at::parallel_for(0, x.size(0) * parts, 1, [&](int64_t begin, int64_t end) {
-    std::array<Number, kColumns> running;
-    for (int64_t i = begin; i < end; ++i) {
-      const auto first = i / parts * rows * width + i % parts * kColumns;
-      const auto columns = std::min(kColumns, width - i % parts * kColumns);
-      running.fill(0);
-      for (int64_t row = 0; row < rows; ++row) {
-        if (row >= before) {
-          add_columns(running.data(), from + first + (row - before) * width, columns);
-        }
-        std::copy_n(running.begin(), columns, into + first + row * width);
-      }
-      running.fill(0);
-      for (int64_t row = rows - after - 1; row >= 0; --row) {
-        add_columns(running.data(), from + first + (row + after) * width, columns);
-        add_columns(into + first + row * width, running.data(), columns);
-      }
-    }
-  });
-  return sums;
-}
-
-/// x (c, rows, width) summed up over all rows before each, or behind it, and itself: by products with zeros and ones,
-/// in groups of rows and over the groups. PyTorch's own sums of that kind have no repeatable order on a GPU.
-Tensor running_sums(const Tensor& x, bool from_the_end) {
-  constexpr int64_t kGroup = 64;
-  const auto rows = x.size(1), groups = (rows + kGroup - 1) / kGroup;
-  const auto in_groups = at::constant_pad_nd(x, {0, 0, 0, groups * kGroup - rows}).unflatten(1, {groups, kGroup});
-  const auto others = [&](int64_t count, int64_t nearest) {  // (count, count): which rows a row sums up
-    const auto ones = torch::ones({count, count}, x.options());
-    return from_the_end ? ones.triu(nearest) : ones.tril(-nearest);
-  };
-  const auto inside = torch::matmul(others(kGroup, 0), in_groups);  // (c, groups, kGroup, width)
-  const auto totals = inside.select(2, from_the_end ? 0 : kGroup - 1);
-  const auto outside = torch::matmul(others(groups, 1), totals);
-  return (inside + outside.unsqueeze(2)).flatten(1, 2).narrow(1, 0, rows);
-}
-
-/// x (c, rows, a, b): of row i the sum of all rows up to i − before and of all from i + after on. Nothing is taken away
-/// again from a sum over all rows: what is left may be far less than what would be.
-Tensor sums_beyond(const Tensor& x, int64_t before, int64_t after) {
-  if (x.is_cpu() && x.scalar_type() == at::kFloat) {
-    return sums_beyond_on_cpu<float>(x, before, after);
-  }
-  const auto rows = x.size(1);
-  auto sums = torch::zeros_like(x);
-  if (before < rows) {
-    sums.narrow(1, before, rows - before)
-        .flatten(2)
-        .copy_(running_sums(x.narrow(1, 0, rows - before).flatten(2), /*from_the_end=*/false));
-  }
-  if (after < rows) {
-    sums.narrow(1, 0, rows - after)
-        .flatten(2)
-        .add_(running_sums(x.narrow(1, after, rows - after).flatten(2), /*from_the_end=*/true));
-  }
-  return sums;
-}
 
 /// The keys beyond the windows: of some sequences and heads at a time, because their sums, a matrix for every block,
 /// are as large as the tokens.

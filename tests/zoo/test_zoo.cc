@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+
 #include "dba/zoo.h"
 #include "support/cases.h"
 #include "support/comparison.h"
@@ -8,6 +10,7 @@
 #include "zoo/agreement.h"
 #include "zoo/cases.h"
 #include "zoo/dense.h"
+#include "zoo/sums_beyond.h"
 
 namespace dba::test {
 namespace {
@@ -176,6 +179,24 @@ TEST(Scatterbrain, AnEstimateThatAnExactPairReplacesLeavesNoRoundingBehind) {
     const auto result = outcome(type, ours);
     for (size_t i = 0; i < exact.size(); ++i)
       EXPECT_TRUE(close(result[i], exact[i], tolerance)) << at::toString(type) << (i == 0 ? " y" : " dx");
+  }
+}
+
+TEST(Scatterbrain, SumsBeyondAWindowAreThoseOfTheirRows) {
+  Random random(21);
+  for (const auto& [rows, before, after] : {std::array<int64_t, 3>{1, 1, 1}, {5, 1, 3}, {5, 9, 7}, {130, 2, 65}}) {
+    const at::Tensor x = random.normal({2, rows, 3, 43});  // two groups of columns and one more
+    const at::Tensor expected = at::zeros_like(x);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < rows; ++j)
+        if (j <= i - before || j >= i + after)
+          expected.select(1, i).add_(x.select(1, j));
+    const auto strided = [](const at::Tensor& t) { return t.transpose(2, 3).contiguous().transpose(2, 3); };
+    EXPECT_TRUE(close(zoo::sums_beyond(x, before, after), expected)) << rows;
+    EXPECT_TRUE(close(zoo::sums_beyond(strided(x), before, after), expected)) << rows;
+    const at::Tensor single = zoo::sums_beyond(x.to(at::kFloat), before, after);
+    EXPECT_TRUE(close(single.to(at::kDouble), expected, 1e-5)) << rows;
+    EXPECT_TRUE(identical(zoo::sums_beyond(strided(x.to(at::kFloat)), before, after), single)) << rows;
   }
 }
 
