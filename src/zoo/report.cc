@@ -167,20 +167,26 @@ paper, the member follows the paper and its paragraph names the difference.
 ## Other packages
 
 Tests compare outputs and gradients with these packages, in float64 and with the same weights
-(tests/python/test_zoo_packages.py):
+(tests/python/test_zoo_packages.py, tests/python/test_zoo_transformers.py):
 
 | member | package | agrees at | elsewhere the package differs |
 | --- | --- | --- | --- |
 | `linformer` | linformer | `share=heads`, any n | `share_kv` there makes one projection of keys and values too; queries, keys and values have no bias; it knows no padding |
 | `performer` | performer-pytorch | both kernels, plain batches | padding reaches the largest exponent of the keys |
 | `nystromformer` | nystrom-attention | one sequence and one head, n a multiple of the landmarks | it divides the first iterate by the largest norm of all heads and sequences of the batch; other lengths get zeros in front, which enter the first landmark |
+| `nystromformer` | transformers | the exact norm, any heads and batch, n a multiple of the landmarks and more than they are, each sequence alone | by default it divides by the largest norm of the batch; padding enters landmarks and convolution |
 | `local` | local-attention | no look to either side, with a mask | without a mask the zeros that fill the last block are attended to |
 | `longformer` | local-attention | `globals=0` is its exact window | |
+| `longformer` | transformers | an even window, the first tokens global, any lengths, with a mask | its softmax is always in float32; lengths are filled up to a multiple of the window |
 | `reformer` | reformer-pytorch | own buckets alone, pairs once, n a multiple of two chunks, our hashes | by default tokens see other buckets of their chunk too, pairs count in every round, hashes are drawn anew at every call |
 | `sinkhorn` | sinkhorn-transformer | the sorted attention, where values are keys | sorted values are taken from the sorted keys; its sort network reads queries and keys, with Gumbel noise |
+| `bigbird` | transformers | `window=3`, `random` of 1 or more, our random blocks, six blocks or more, each sequence alone | the last block is the batch's, not the sequence's; outside training the first block stands for all random ones, and counts again |
+| `fnet` | transformers | each sequence alone, any n | it transforms padding; its products with matrices are in complex64 |
+| `yoso` | transformers | `kind=expectation`, no convolution, the layer's mask of 0 and −10,000 | its model hands the layer 1 and 0, which hides no padding; sampling is by CUDA kernels of its own |
 
 linear-attention-transformer is not compared: its weights are a softmax of the queries over the width times one of the
-keys over the tokens, not the Linear Transformer's elu(x) + 1.
+keys over the tokens, not the Linear Transformer's elu(x) + 1. Nor is the Reformer of transformers: its tokens see other
+buckets of their chunks, its first chunk sees the last, pairs count in every round, and scores are √d_h times as large.
 
 ## Members
 

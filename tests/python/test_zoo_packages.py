@@ -5,22 +5,12 @@ tests alone (tests/python/requirements.txt); a test whose package is not install
 """
 
 import importlib
-import pathlib
 import sys
 import types
 
 import pytest
 import torch
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
-import dba  # noqa: E402
-
-D, HEADS = 16, 2
-
-
-def package(name):
-    return pytest.importorskip(name, reason=f"the package {name} is not installed", exc_type=ImportError)
+from zoo_comparison import D, HEADS, expect_same, made, package, tokens
 
 
 def ensure_distutils(replace):
@@ -32,16 +22,6 @@ def ensure_distutils(replace):
         version.LooseVersion = torch.torch_version.TorchVersion
         for name, module in (("distutils", types.ModuleType("distutils")), ("distutils.version", version)):
             replace.setitem(sys.modules, name, module)
-
-
-def made(member, heads=HEADS, **options):
-    torch.manual_seed(4)
-    return dba.zoo.make(member, D, heads, dtype=torch.float64, **options)
-
-
-def tokens(batch, length):
-    x = torch.randn(batch, length, D, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    return (2 * x).requires_grad_()
 
 
 def by_head(rows, heads=HEADS):
@@ -56,15 +36,6 @@ def joined(heads):
 
 def projected(layer, x, heads=HEADS):
     return [by_head(linear(x), heads) for linear in (layer.w_q, layer.w_k, layer.w_v)]
-
-
-def expect_same(layer, x, theirs):
-    """Outputs and gradients for the tokens agree."""
-    ours = layer(x)[0]
-    torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
-    weight = torch.randn(ours.shape, dtype=ours.dtype, generator=torch.Generator().manual_seed(6))
-    gradients = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (ours, theirs)]
-    torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-7)
 
 
 class Returning(torch.nn.Module):
