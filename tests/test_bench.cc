@@ -19,7 +19,7 @@ using ::testing::Not;
 
 constexpr double kMegabyte = 1 << 20;
 
-enum class Fault { value, gradient, gradient_from_nothing };
+enum class Fault { value, value_when_long, gradient, gradient_from_nothing };
 
 /// DBA that goes wrong in float32 and is right in float64, as a broken kernel would be.
 class CrookedImpl : public torch::nn::Module, public Attention {
@@ -35,6 +35,9 @@ class CrookedImpl : public torch::nn::Module, public Attention {
       switch (fault_) {
         case Fault::value:
           output.y = y * 1.05;
+          break;
+        case Fault::value_when_long:
+          output.y = y * (sequences.longest() > 500 ? 1.05 : 1);
           break;
         case Fault::gradient:  // the right value and half the gradient
           output.y = y + (y.detach() - y) / 2;
@@ -61,6 +64,7 @@ const bool kRegistered = [] {
         name, [fault](const DBAttentionOptions& options) { return std::make_shared<CrookedImpl>(options, fault); });
   };
   add("crooked", Fault::value);
+  add("crooked_when_long", Fault::value_when_long);
   add("crooked_gradient", Fault::gradient);
   add("crooked_zero", Fault::gradient_from_nothing);
   return true;
@@ -228,6 +232,64 @@ TEST(BenchEfficiency, MeasuresWhatIsMissingAndLeavesOutWhatTakesTooLong) {
   options.longest_call = 1e9;
   ASSERT_TRUE(measure_efficiency(options, results, [] {}));
   EXPECT_THAT(results.find("synthesizer", 100'000, "training")->reason, HasSubstr("million parameters"));
+}
+
+EfficiencyOptions one_method(const std::string& method, reproduce::EfficiencyResults& results) {
+  results.machine = {{"dba", "this build"}};
+  results.batch = results.heads = results.layers = 1;
+  results.d = results.d_ffn = 16;
+  EfficiencyOptions options;
+  options.batch = 1;
+  options.methods = {method};
+  options.lengths = {8};
+  options.seconds = 0;
+  return options;
+}
+
+TEST(BenchEfficiency, AFigureOfTooFewSamplesIsNone) {
+  reproduce::EfficiencyResults results;
+  auto options = one_method("local(block=4)", results);
+  int asked = 0;
+  // Stopped in the midst of a figure, wherever that is.
+  for (int most = 1; most < 30; ++most) {
+    results.cells.clear();
+    asked = 0;
+    options.stop = [&] { return ++asked > most; };
+    measure_efficiency(options, results, [] {});
+    for (const auto& cell : results.cells) {
+      EXPECT_EQ(cell.status, "ok") << cell.reason;
+      EXPECT_GE(cell.samples, 3) << "stopped when asked for the time " << most;
+    }
+  }
+  EXPECT_EQ(results.cells.size(), 2u);
+}
+
+TEST(BenchEfficiency, FiguresOfOtherBuildsAreTakenAgainWhereThatIsAskedFor) {
+  reproduce::EfficiencyResults results;
+  auto options = one_method("longformer(globals=2)", results);
+  ASSERT_TRUE(measure_efficiency(options, results, [] {}));
+  ASSERT_EQ(results.cells.size(), 2u);
+  EXPECT_EQ(results.options, (decltype(results.options){{"longformer(globals=2)", "globals=2, window=512"}}));
+  results.cells[0].build = "another build";
+  for (auto& cell : results.cells)
+    cell.seconds = -1;
+  ASSERT_TRUE(measure_efficiency(options, results, [] {}));
+  EXPECT_EQ(results.cells[0].seconds, -1);
+  options.retake = true;
+  ASSERT_TRUE(measure_efficiency(options, results, [] {}));
+  EXPECT_GT(results.cells[0].seconds, 0);
+  EXPECT_EQ(results.cells[0].build, "this build");
+  EXPECT_EQ(results.cells[1].seconds, -1);
+}
+
+TEST(BenchEfficiency, NumbersAreCheckedWhereMembersHaveBlocksToo) {
+  reproduce::EfficiencyResults results;
+  auto options = one_method("crooked_when_long", results);
+  options.lengths = {8, 16, 1024, 2048};
+  ASSERT_TRUE(measure_efficiency(options, results, [] {}));
+  EXPECT_EQ(results.find("crooked_when_long", 16, "training")->status, "ok");
+  EXPECT_EQ(results.find("crooked_when_long", 1024, "training")->status, "wrong");
+  EXPECT_EQ(results.find("crooked_when_long", 2048, "training")->status, "skipped");
 }
 
 TEST(BenchMeasure, WrongNumbersGetNoTime) {

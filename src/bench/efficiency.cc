@@ -16,8 +16,9 @@ using reproduce::EfficiencyResults;
 
 /// Learned maps between all positions are drawn on the host and trained: beyond this they are no text classifier.
 constexpr double kMostParameters = 5e8;
-/// The comparison with float64.
-constexpr int64_t kCheckLength = 256;
+/// The comparisons with float64: so many tokens of the sequences at the shortest length, and at the first one that has
+/// as many as the second.
+constexpr int64_t kFirstCheck = 256, kSecondCheck = 1024;
 
 const char* name_of(Pass pass) {
   return pass == Pass::step ? "training" : "inference";
@@ -43,10 +44,35 @@ EfficiencyCell cell_of(const Result& result) {
   return cell;
 }
 
+/// What the method's attention is made with, but for the longest sequence: "window=512, globals=1".
+std::string options_of(const Method& method, const Sizes& sizes) {
+  const auto* member = member_of(method);
+  if (member == nullptr) {
+    return "";
+  }
+  auto values = zoo::parse_values(method.options);
+  for (const auto& option : member->options) {
+    values.emplace(option.name, option.fallback);
+  }
+  values.erase("max_length");
+  if (method.is_dba()) {
+    values.emplace("d_in", std::to_string(sizes.d_in));
+  }
+  if (member->capabilities.slots) {
+    values.emplace("d_p", std::to_string(sizes.d_p));
+  }
+  std::string text;
+  for (const auto& [name, value] : values) {
+    text += (text.empty() ? "" : ", ") + name + "=" + value;
+  }
+  return text;
+}
+
 /// Parameters of learned n × n maps, of all layers.
 double map_parameters(const Method& method, int64_t length, const Sizes& sizes) {
-  const auto& capabilities = zoo::member(method.attention).capabilities;
-  const bool maps = capabilities.learned_per_position && capabilities.growth == zoo::Growth::quadratic &&
+  const auto* member = member_of(method);
+  const bool maps = member != nullptr && member->capabilities.learned_per_position &&
+                    member->capabilities.growth == zoo::Growth::quadratic &&
                     method.options.find("factorised") == std::string::npos &&
                     method.options.find("dense") == std::string::npos;
   const auto n = static_cast<double>(length);
@@ -67,12 +93,17 @@ class CellByCell {
     watcher_.stop = options.stop;
   }
 
+  void describe(const Method& method) {
+    results_.put_options(method.name, options_of(method, settings_.sizes));
+  }
+
   /// The passes of a method at a length that are still to be measured.
   void measure_missing(const Method& method, int64_t length) {
     settings_.passes.clear();
     for (const auto pass : {Pass::forward, Pass::step}) {
       const auto* old = results_.find(method.name, length, name_of(pass));
-      if (old != nullptr && old->measured()) {
+      const bool outdated = old != nullptr && options_.retake && old->build != results_.fact("dba");
+      if (old != nullptr && old->measured() && !outdated) {
         continue;
       }
       if (const auto reason = reason_to_skip(method, length, pass); !reason.empty()) {
@@ -92,14 +123,17 @@ class CellByCell {
     }
     settings_.methods = {method};
     settings_.cases = {{length, options_.batch, parse_precision(options_.dtype), at::get_num_threads()}};
-    settings_.check_length = length == shortest_ ? kCheckLength : 0;
+    settings_.check_length = length == second_check_ ? kSecondCheck : length == first_check_ ? kFirstCheck : 0;
     for (const auto& result : measure(settings_, watcher_)) {
       put(cell_of(result));
     }
   }
 
-  void set_shortest(int64_t length) {
-    shortest_ = length;
+  /// lengths: from the shortest to the longest.
+  void set_checks(const std::vector<int64_t>& lengths) {
+    first_check_ = lengths.front();
+    const auto second = std::ranges::lower_bound(lengths, kSecondCheck);
+    second_check_ = second == lengths.end() ? 0 : *second;
   }
 
  private:
@@ -140,7 +174,7 @@ class CellByCell {
   EfficiencyResults& results_;
   Settings settings_;
   Watcher watcher_;
-  int64_t shortest_ = 0;
+  int64_t first_check_ = 0, second_check_ = 0;
 };
 
 }  // namespace
@@ -154,7 +188,10 @@ bool measure_efficiency(const EfficiencyOptions& options, EfficiencyResults& res
   auto lengths = options.lengths;
   std::sort(lengths.begin(), lengths.end());
   CellByCell measurement(options, results);
-  measurement.set_shortest(lengths.front());
+  measurement.set_checks(lengths);
+  for (const auto& method : methods) {
+    measurement.describe(method);
+  }
   const auto total = static_cast<int64_t>(methods.size() * lengths.size());
   int64_t done = 0;
   for (const auto length : lengths) {
@@ -164,7 +201,9 @@ bool measure_efficiency(const EfficiencyOptions& options, EfficiencyResults& res
       }
       measurement.measure_missing(method, length);
       save();
-      options.progress(++done, total);
+      if (!options.stop()) {
+        options.progress(++done, total);
+      }
     }
   }
   return !options.stop();

@@ -218,8 +218,8 @@ class Measurement {
         result.cache = cache;
         result.samples = static_cast<int64_t>(runner.samples.size());
         result.seconds = quartiles_of(std::move(runner.samples));
-        if (result.status == Status::ok && result.samples == 0) {
-          result.status = Status::stopped;
+        if (result.status == Status::ok && result.samples < std::min(kFewestSamples, settings_.repeats)) {
+          result.status = Status::stopped;  // too few for a median
         }
         runner.samples.clear();
         runner.spent = 0.0;

@@ -65,13 +65,6 @@ bool set_sdpa_variant(Method& method, const std::string& variant) {
   return false;
 }
 
-/// Its record in the zoo, or nothing for attentions that others have registered.
-const zoo::Member* member_of(const Method& method) {
-  const auto& all = zoo::members();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& m) { return m.name == method.attention; });
-  return found == all.end() ? nullptr : &*found;
-}
-
 /// Options that the attention does not have are an error of the list, not of the measurement.
 void check_member_options(const Method& method) {
   try {
@@ -83,6 +76,12 @@ void check_member_options(const Method& method) {
 }
 
 }  // namespace
+
+const zoo::Member* member_of(const Method& method) {
+  const auto& all = zoo::members();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& m) { return m.name == method.attention; });
+  return found == all.end() ? nullptr : &*found;
+}
 
 std::vector<std::string> split_methods(const std::string& list) {
   std::vector<std::string> names(1);

@@ -6,6 +6,10 @@
 #include "dba/backend.h"
 #include "dba/nn/dba_attention.h"
 
+namespace dba::zoo {
+struct Member;
+}
+
 namespace dba::bench {
 
 /// The back end of scaled_dot_product_attention; `any` leaves the choice to torch.
@@ -41,6 +45,8 @@ struct Method {
 ///   of others     auto, reference, fused
 /// Throws std::invalid_argument, which names what is known.
 Method parse_method(const std::string& name);
+/// Its record in the zoo, or nothing for attentions that others have registered.
+const zoo::Member* member_of(const Method& method);
 /// The attention as `make_attention` takes it, with the longest sequence where it needs one and the options name none.
 std::string attention_text(const Method& method, int64_t longest);
 

@@ -15,6 +15,7 @@
 #include "cli/number_checks.h"
 #include "dba/run/progress.h"
 #include "dba/run/signals.h"
+#include "reproduce/run_lock.h"
 #include "run/folders.h"
 
 namespace dba::cli {
@@ -26,7 +27,7 @@ struct EfficiencyArguments {
   std::int64_t batch = 0;
   double seconds = 0.15, longest_call = 0;
   std::int64_t repeats = 10;
-  bool table = false, quiet = false;
+  bool list = false, table = false, retake = false, quiet = false;
 };
 
 /// What the file of a device is called: figures of one setting stand in one file.
@@ -55,6 +56,7 @@ void run_efficiency(const EfficiencyArguments& arguments) {
   options.batch = arguments.batch > 0 ? arguments.batch : on_gpu ? 32 : 2;
   options.seconds = arguments.seconds;
   options.repeats = arguments.repeats;
+  options.retake = arguments.retake;
   options.longest_call = arguments.longest_call > 0 ? arguments.longest_call : on_gpu ? 1.0 : 10.0;
 
   reproduce::EfficiencyResults results;
@@ -62,14 +64,24 @@ void run_efficiency(const EfficiencyArguments& arguments) {
   results.device = options.device;
   results.dtype = options.dtype;
   results.batch = options.batch;
-  run::make_folders(folder);
   const auto file = folder / file_name(results);
+  if (arguments.list) {
+    std::cout << efficiency_list(reproduce::read_efficiency(file).value_or(results), options.methods, options.lengths);
+    return;
+  }
+  run::make_folders(folder);
+  std::string owner;
+  const auto lock = reproduce::RunLock::take(file.string() + ".lock", owner);
+  if (!lock)
+    throw std::runtime_error("reproduce efficiency: " + owner + " writes figures into " + file.string() +
+                             "; wait for it, or name another --results");
   if (auto earlier = reproduce::read_efficiency(file)) {
     if (!earlier->comparable(results))
       throw std::runtime_error(
           "reproduce efficiency: " + file.string() +
           " holds figures of another machine, number of threads or torch; name another --results, or remove it");
     results.cells = std::move(earlier->cells);
+    results.options = std::move(earlier->options);
   }
 
   const run::StopSignals signals;
@@ -104,6 +116,7 @@ void add_efficiency(CLI::App& reproduce) {
       "Examples:\n"
       "  dba reproduce efficiency                          all methods and lengths, on the GPU if there is one\n"
       "  dba reproduce efficiency --device cpu --lengths 256,1024 --methods softmax:math,softmax,dba,performer\n"
+      "  dba reproduce efficiency --device cpu --list      which figures there are and which not\n"
       "  dba reproduce efficiency --table                  only the page, from the figures there are\n"
       "  dba plot efficiency results/efficiency/FILE.json  the paper's figure 1 of them\n"
       "Every figure is saved when it is taken; the same command goes on where it was stopped.\n"
@@ -134,7 +147,9 @@ void add_efficiency(CLI::App& reproduce) {
                    "seconds; a method that takes longer at one length is left out at longer ones (default: 1 on a GPU, "
                    "10 on the CPU)")
       ->check(kPositive);
-  command->add_flag("--table", a.table, "only write the page from the figures there are");
+  auto* only_list = command->add_flag("--list", a.list, "show which figures there are, and take none");
+  command->add_flag("--retake", a.retake, "take figures of other builds of dba again");
+  command->add_flag("--table", a.table, "only write the page from the figures there are")->excludes(only_list);
   command->add_flag("--quiet", a.quiet, "no progress and no remarks");
   command->callback([arguments] { run_efficiency(*arguments); });
 }

@@ -105,6 +105,9 @@ Tensor through_padding(const Tensor& q, const Tensor& k, const Tensor& v, const 
 
 at::Tensor full_map_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences,
                               int64_t heads, double dropout) {
+  if (v.size(0) == 0) {  // scaled_dot_product_attention of no tokens would depend on none
+    return v;
+  }
   if (is_plain(sequences)) {
     const auto batched = [&](const Tensor& rows) {
       return rows.view({sequences.count(), sequences.padded_length, rows.size(1)});

@@ -75,6 +75,7 @@ struct TransientMap : torch::autograd::Function<TransientMap> {
     if (problem.parts.size() > 1) {
       check_first_derivative("zoo");
     }
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     const auto& q = problem.queries;
     const auto type = q.scalar_type();
     const auto dy = gradients[0].to(type);

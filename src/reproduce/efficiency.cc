@@ -107,6 +107,15 @@ void EfficiencyResults::put(EfficiencyCell cell) {
   }
 }
 
+void EfficiencyResults::put_options(const std::string& method, const std::string& values) {
+  const auto known = std::ranges::find(options, method, [](const auto& option) { return option.first; });
+  if (known != options.end()) {
+    known->second = values;
+  } else if (!values.empty()) {
+    options.emplace_back(method, values);
+  }
+}
+
 bool EfficiencyResults::comparable(const EfficiencyResults& other) const {
   const auto key = [](const EfficiencyResults& r) {
     return std::tuple(r.fact(r.device == "cpu" ? "CPU" : "GPU"), r.fact("threads"), r.fact("torch"), r.device, r.dtype,
@@ -145,6 +154,32 @@ std::optional<double> memory_ratio(const EfficiencyResults& results, const Effic
   return static_cast<double>(cell.bytes) / static_cast<double>(base->bytes);
 }
 
+std::string efficiency_list(const EfficiencyResults& results, const std::vector<std::string>& methods,
+                            const std::vector<std::int64_t>& lengths) {
+  constexpr int kNameWidth = 16;
+  std::string text;
+  for (const auto& method : methods) {
+    std::size_t measured = 0;
+    std::string missing;
+    for (const char* pass : {"training", "inference"}) {
+      for (const auto length : lengths) {
+        const auto* cell = results.find(method, length, pass);
+        if (cell != nullptr && cell->measured()) {
+          ++measured;
+          continue;
+        }
+        missing += std::string(missing.empty() ? "; without: " : ", ") + pass + " " + std::to_string(length) +
+                   (cell == nullptr ? "" : " (" + cell->status + ")");
+      }
+    }
+    auto name = method;
+    name.resize(std::max<std::size_t>(name.size(), kNameWidth), ' ');
+    text += name + " " + std::to_string(measured) + " of " + std::to_string(2 * lengths.size()) + " figures" + missing +
+            "\n";
+  }
+  return text;
+}
+
 std::optional<EfficiencyResults> read_efficiency(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) {
@@ -168,6 +203,10 @@ std::optional<EfficiencyResults> read_efficiency(const std::filesystem::path& fi
     results.heads = model.at("heads");
     results.d_ffn = model.at("d_ffn");
     results.layers = model.at("layers");
+    const auto options = json.value("options", Json::object());
+    for (const auto& [method, values] : options.items()) {
+      results.options.emplace_back(method, values);
+    }
     for (const auto& cell : json.at("cells")) {
       results.cells.push_back(cell_of(cell, results.fact("dba")));
     }
@@ -178,9 +217,12 @@ std::optional<EfficiencyResults> read_efficiency(const std::filesystem::path& fi
 }
 
 void write_efficiency(const std::filesystem::path& file, const EfficiencyResults& results) {
-  Json machine = Json::object(), cells = Json::array();
+  Json machine = Json::object(), options = Json::object(), cells = Json::array();
   for (const auto& [name, value] : results.machine) {
     machine[name] = value;
+  }
+  for (const auto& [method, values] : results.options) {
+    options[method] = values;
   }
   for (const auto& cell : results.cells) {
     cells.push_back(cell_json(results, cell));
@@ -192,6 +234,7 @@ void write_efficiency(const std::filesystem::path& file, const EfficiencyResults
       {"dtype", results.dtype},
       {"batch", results.batch},
       {"model", {{"d", results.d}, {"heads", results.heads}, {"d_ffn", results.d_ffn}, {"layers", results.layers}}},
+      {"options", options},
       {"lra_average", {{"source", "paper"}, {"percent", paper_averages()}}},
       {"cells", cells}};
   const auto text = json.dump(1) + "\n";

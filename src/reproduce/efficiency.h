@@ -39,12 +39,15 @@ struct EfficiencyResults {
   std::string device, dtype;
   std::int64_t batch = 0, d = 256, heads = 4, d_ffn = 1024, layers = 4;
   std::vector<EfficiencyCell> cells;
+  /// What the methods' attentions were made with, as far as is known.
+  std::vector<std::pair<std::string, std::string>> options;
 
   const EfficiencyCell* find(const std::string& method, std::int64_t length, const std::string& pass) const;
   /// What the machine's description says under that name.
   std::string fact(const std::string& wanted) const;
   /// A figure of this build, in place of the cell of the same method, length and pass, or behind the last one.
   void put(EfficiencyCell cell);
+  void put_options(const std::string& method, const std::string& values);
   /// Whether figures of the other may stand in the same file: the same GPU or processor, type, batch and model.
   bool comparable(const EfficiencyResults& other) const;
 };
@@ -61,13 +64,18 @@ std::optional<double> speed_ratio(const EfficiencyResults& results, const Effici
 /// The cell's bytes over the baseline's.
 std::optional<double> memory_ratio(const EfficiencyResults& results, const EfficiencyCell& cell, const char* baseline);
 
+/// A line for every method: how many figures there are of `lengths` in both passes, and which are not.
+std::string efficiency_list(const EfficiencyResults& results, const std::vector<std::string>& methods,
+                            const std::vector<std::int64_t>& lengths);
+
 /// FormatError, naming the file, for what write_efficiency has not written; nothing where there is no file.
 std::optional<EfficiencyResults> read_efficiency(const std::filesystem::path& file);
 void write_efficiency(const std::filesystem::path& file, const EfficiencyResults& results);
 
 /// README.md of the folder: for every file tables of speed and memory, ours with the paper's figures beside them.
-std::string efficiency_page(std::span<const EfficiencyResults> all);
-/// Writes it from the files of the folder that end in .json and returns its path.
+/// `figure`: whether the folder has figure1.svg.
+std::string efficiency_page(std::span<const EfficiencyResults> all, bool figure);
+/// Writes it from the files of the folder that write_efficiency has written and returns its path.
 std::filesystem::path write_efficiency_page(const std::filesystem::path& folder);
 
 }  // namespace dba::reproduce

@@ -22,8 +22,14 @@ files beside it.
 Speeds say how many times as fast as softmax attention at the same length, memory which share of its peak: more is better
 in the first, less in the second. The yardstick is softmax attention in two forms: unfused, with its n × n map in memory,
 as in the paper, and fused, as PyTorch computes it today without the map. Training is a step: forward, loss, backward,
-optimiser. Inference is a forward pass that keeps nothing. Memory is the most that was held at once: parameters, in
-training what the optimiser keeps of them, gradients, and all that the call allocates. Times are medians.
+optimiser, without dropout. Inference is a forward pass that keeps nothing. Memory is the most that was held at once:
+parameters, in training what the optimiser keeps of them, gradients, and all that the call allocates. One method after the
+other has the machine for itself.
+
+Rows: `softmax:math` is the unfused softmax attention, `softmax` the fused one with the kernel that torch chooses,
+`softmax:flash` and `softmax:cudnn` with the kernel of that name; `dba` is form `paper`, `dba:released` the form of its
+authors' code; the others are members of the zoo (docs/zoo.md). "autocast" has float32 weights and takes products in
+bfloat16.
 
 Figures in brackets are the paper's, which has only ratios, to an unfused softmax attention, and does not say whether they
 are of training or of inference. Its columns from 1,024 on repeat for Local, Linformer, Reformer, Sinkhorn, Synthesizer,
@@ -131,6 +137,54 @@ std::string absolute_table(const EfficiencyResults& results, const std::string& 
                });
 }
 
+/// "Medians of 3 to 10 samples, …": how many there are, and how far their quartiles are apart.
+std::string spread(const EfficiencyResults& results) {
+  std::vector<std::int64_t> samples;
+  std::vector<double> apart;
+  for (const auto& cell : results.cells) {
+    if (cell.measured()) {
+      samples.push_back(cell.samples);
+      apart.push_back((cell.high - cell.low) / cell.seconds);
+    }
+  }
+  if (samples.empty()) {
+    return "";
+  }
+  std::ranges::sort(apart);
+  const auto [fewest, most] = std::ranges::minmax(samples);
+  return "\nTimes are medians of " + (fewest == most ? "" : std::to_string(fewest) + " to ") +
+         bytes::counted(most, "sample") + ". The quartiles of half of them are at most " +
+         formatted("%.1f", 100 * apart[apart.size() / 2]) + " % apart, of all " +
+         formatted("%.0f", 100 * apart.back()) + " %; the files beside this page have each.\n";
+}
+
+std::string options_of(const EfficiencyResults& results) {
+  std::string text;
+  for (const auto& [method, values] : results.options) {
+    text += (text.empty() ? "\nOptions: " : "; ") + method + ": " + values;
+  }
+  return text.empty() ? text : text + ".\n";
+}
+
+/// Which methods fused softmax attention is faster than at every length that has both.
+std::string always_slower(const EfficiencyResults& results, const std::string& pass) {
+  std::vector<std::string> names;
+  for (const auto& method : methods_of(results)) {
+    std::vector<double> ratios;
+    for (const auto length : lengths_of(results)) {
+      const auto* cell = results.find(method, length, pass);
+      const auto ratio = cell == nullptr ? std::nullopt : speed_ratio(results, *cell, kFused);
+      if (ratio) {
+        ratios.push_back(*ratio);
+      }
+    }
+    if (method != kFused && !ratios.empty() && std::ranges::all_of(ratios, [](double ratio) { return ratio < 1; })) {
+      names.push_back(method);
+    }
+  }
+  return names.empty() ? "" : "\nSlower than fused softmax attention at every length: " + bytes::listed(names) + ".\n";
+}
+
 /// Which figures were taken with another build than the one that the machine's description names, if any.
 std::string other_builds(const EfficiencyResults& results) {
   std::map<std::string, std::vector<std::string>> methods;
@@ -160,9 +214,10 @@ std::string section(const EfficiencyResults& results) {
       " a batch\n\n" + bytes::counted(results.layers, "layer") + ", d " + std::to_string(results.d) + ", " +
       bytes::counted(results.heads, "head") + ", feed-forward width " + bytes::with_commas(results.d_ffn) + ". " +
       machine + ". – has no figure, for the reason below; · has one, but its yardstick has none.\n" +
-      other_builds(results);
+      other_builds(results) + spread(results) + options_of(results) + "\n    dba reproduce efficiency --device " +
+      results.device + " --dtype " + results.dtype + " --batch " + std::to_string(results.batch) + "\n";
   for (const std::string pass : {"training", "inference"}) {
-    text += "\n### " + std::string(pass == "training" ? "Training" : "Inference") + "\n";
+    text += "\n### " + std::string(pass == "training" ? "Training" : "Inference") + "\n" + always_slower(results, pass);
     for (const bool fused : {false, true}) {
       text += ratio_table(results, pass, /*speed=*/true, fused);
       text += ratio_table(results, pass, /*speed=*/false, fused);
@@ -181,8 +236,11 @@ std::string section(const EfficiencyResults& results) {
 
 }  // namespace
 
-std::string efficiency_page(std::span<const EfficiencyResults> all) {
+std::string efficiency_page(std::span<const EfficiencyResults> all, bool figure) {
   std::string text = kPreface;
+  if (figure) {
+    text += "\n![speed, memory and accuracy, figure 1 of the paper](figure1.svg)\n";
+  }
   for (const auto& results : all) {
     text += section(results);
   }
@@ -194,11 +252,11 @@ std::filesystem::path write_efficiency_page(const std::filesystem::path& folder)
   std::sort(names.begin(), names.end(), std::greater<>());  // GPUs before the CPU
   std::vector<EfficiencyResults> all;
   for (const auto& name : names) {
-    if (name.ends_with(".json")) {
+    if (name.ends_with(".json") && (name.starts_with("cpu-") || name.starts_with("cuda-"))) {
       all.push_back(*read_efficiency(folder / name));
     }
   }
-  const auto text = efficiency_page(all);
+  const auto text = efficiency_page(all, std::ranges::count(names, "figure1.svg") > 0);
   const auto page = folder / "README.md";
   bytes::atomic_write(page, [&](bytes::OutputFile& output) { output.write(std::as_bytes(std::span(text))); });
   return page;

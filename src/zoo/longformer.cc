@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include "zoo/block_attention.h"
+#include "zoo/kernel.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -42,8 +43,9 @@ class Longformer : public ZooAttention {
     const auto exists = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
     seen.push_back({keys, values, outside_band.logical_and(exists).unsqueeze(1)});
     const auto mixed = attend_blocks(q, seen, drop_rate());
-    const auto asked =
-        attend_all(first_tokens(taken(global_q_), globals), blocks, taken(global_k_), taken(global_v_), drop_rate());
+    const auto first = first_tokens(blocks.take(stream.rows, 1), globals).squeeze(1);  // (B, g, d)
+    const auto asking = by_heads(global_q_->forward(first), heads);
+    const auto asked = attend_all(asking, blocks, taken(global_k_), taken(global_v_), drop_rate());
     return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
   }
 

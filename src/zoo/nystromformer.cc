@@ -59,6 +59,7 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("nystromformer");
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     auto z = context->get_saved_variables();
     const auto a = z.front();
     z.erase(z.begin());

@@ -89,6 +89,7 @@ struct Rounds : torch::autograd::Function<Rounds> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("reformer");
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
     const auto &q = saved[0], &v = saved[1], &y = saved[7], &factors = saved[8];
     const Problem problem(q, v, {saved[2], saved[3], saved[4], saved[5]}, saved[6],
@@ -312,7 +313,7 @@ class Reformer : public ZooAttention {
     const auto chunks = n / chunk, buckets = integer("buckets");
     // Tokens of all sequences times the rotations of all rounds, by heads: no copy of tokens that lie in a batch.
     const auto tokens = q.transpose(1, 2).reshape({batch * n, heads, -1}).transpose(0, 1);
-    const auto rotated = torch::bmm(tokens, rotations_.permute({1, 2, 0, 3}).flatten(2))
+    const auto rotated = torch::bmm(tokens, rotations_.permute({1, 2, 0, 3}).flatten(2).to(tokens.scalar_type()))
                              .view({heads, batch, n, rounds, buckets / 2})
                              .permute({3, 1, 0, 2, 4});  // (rounds, B, H, n, buckets/2)
     const auto [highest, first] = rotated.max(4);

@@ -161,6 +161,10 @@ computed, of every sequence (dense, factorised_dense) or for all (factorised_ran
 without dropout (random, factorised_random). What is computed again has first derivatives only, and PyTorch's transforms
 of functions (`torch.func.grad` and its like) refuse it.
 
+Backward passes belong outside of `torch.autocast`, as PyTorch advises. Inside they work too, but for cosFormer in
+float16: PyTorch takes gradients of products in that type then, and where a token sees hardly anything they leave its
+range.
+
 Where Long-Range Arena's released code, from which many published figures come, does something else than the method's
 paper, the member follows the paper and its paragraph names the difference.
 
@@ -196,6 +200,11 @@ and, where positions have parameters, max_length = 1024.
 
 )md";
 
+constexpr const char* kUnderTable =
+    "\nComplexity: of one head in the length n. Parameters: of a layer with d = 256, four heads and, where positions "
+    "have "
+    "some, max_length = 1024.\n`dba zoo NAME` has a member's formula, paper and options.\n";
+
 }  // namespace
 
 std::string table() {
@@ -215,7 +224,7 @@ std::string table() {
       text += i + 1 < line.size() ? padded(line[i], widths[i] + 2) : line[i] + "\n";
     }
   }
-  return text;
+  return text + kUnderTable;
 }
 
 std::string json(const std::string& name) {

@@ -244,6 +244,7 @@ struct Mean : torch::autograd::Function<Mean> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("scatterbrain");
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     const Problem problem(context->get_saved_variables());
     const auto& y = problem.y;
     const Layout layout(y, (problem.outside.size(4) / problem.outside.size(3) - 1) / 2);

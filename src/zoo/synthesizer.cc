@@ -42,6 +42,7 @@ struct MapsOfScores : torch::autograd::Function<MapsOfScores> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
     const auto &scores = saved[0], &values = saved[1];
     const Problem problem{scores, values, saved[2], saved[3], context->saved_data["dropout"].toDouble()};

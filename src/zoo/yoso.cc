@@ -90,6 +90,7 @@ struct Bernoulli : torch::autograd::Function<Bernoulli> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("yoso");
+    const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
     const auto &q = saved[0], &k = saved[1], &v = saved[2], &code_q = saved[3], &code_k = saved[4], &dy = gradients[0];
     const auto tau = context->saved_data["tau"].toInt();

@@ -51,6 +51,10 @@ EfficiencyResults some_results() {
   skipped.status = "skipped";
   skipped.reason = "it would take too long";
   results.put(skipped);
+  results.put_options("dba", "d_p=4");
+  results.put_options("local", "block=64");
+  results.put_options("dba", "d_in=24, d_p=16");  // in place of the old ones
+  results.put_options("softmax", "");
   return results;
 }
 
@@ -68,7 +72,7 @@ TEST(Efficiency, RatiosAreToTheYardsticksAtTheSameLength) {
 
 TEST(Efficiency, AFileIsReadAsItWasWritten) {
   const ScratchFolder folder;
-  const auto file = folder.path() / "cpu.json";
+  const auto file = folder.path() / "cpu-float32-batch2.json";
   EXPECT_FALSE(read_efficiency(file));
   auto results = some_results();
   write_efficiency(file, results);
@@ -78,6 +82,7 @@ TEST(Efficiency, AFileIsReadAsItWasWritten) {
   ASSERT_EQ(read->cells.size(), 4u);
   EXPECT_EQ(read->find("dba", 512, "training")->seconds, 2.0);
   EXPECT_EQ(read->find("yoso", 16384, "training")->reason, "it would take too long");
+  EXPECT_EQ(read->options, results.options);
   results.put(cell("dba", 512, 9.0, 1));  // in place of the old one
   EXPECT_EQ(results.cells.size(), 4u);
   read->batch = 32;
@@ -93,7 +98,7 @@ TEST(Efficiency, AFileIsReadAsItWasWritten) {
 
 TEST(Efficiency, FiguresOfAnotherBuildKeepItsName) {
   const ScratchFolder folder;
-  const auto file = folder.path() / "cpu.json";
+  const auto file = folder.path() / "cpu-float32-batch2.json";
   write_efficiency(file, some_results());
   EXPECT_THAT(text_of(write_efficiency_page(folder.path())), Not(HasSubstr("Figures of dba 1 (old)")));
 
@@ -110,7 +115,7 @@ TEST(Efficiency, FiguresOfAnotherBuildKeepItsName) {
 
 TEST(Efficiency, ThePageHasThePapersFiguresBesideOursAndSaysWhatIsMissing) {
   const ScratchFolder folder;
-  write_efficiency(folder.path() / "cpu.json", some_results());
+  write_efficiency(folder.path() / "cpu-float32-batch2.json", some_results());
   const auto page = text_of(write_efficiency_page(folder.path()));
   EXPECT_THAT(page, HasSubstr("| dba | 3.00 (1.4) |"));   // speed, unfused
   EXPECT_THAT(page, HasSubstr("| dba | 0.25 (0.66) |"));  // memory, unfused
@@ -118,6 +123,28 @@ TEST(Efficiency, ThePageHasThePapersFiguresBesideOursAndSaysWhatIsMissing) {
   EXPECT_THAT(page, HasSubstr("TPU"));
   EXPECT_THAT(page, HasSubstr("- yoso, training, n = 16,384: skipped: it would take too long"));
   EXPECT_THAT(page, HasSubstr("a processor"));
+  EXPECT_THAT(page, HasSubstr("Options: dba: d_in=24, d_p=16; local: block=64.\n"));
+  EXPECT_THAT(page,
+              HasSubstr("medians of 3 samples. The quartiles of half of them are at most 0.0 % apart, of all 0 %"));
+  EXPECT_THAT(page, HasSubstr("Slower than fused softmax attention at every length: softmax:math.\n"));
+  EXPECT_THAT(page, HasSubstr("dba reproduce efficiency --device cpu --dtype float32 --batch 2\n"));
+  EXPECT_THAT(page, Not(HasSubstr("figure1.svg")));
+}
+
+TEST(Efficiency, ThePageHasTheFigureWhereThereIsOneAndLeavesOtherFilesAlone) {
+  const ScratchFolder folder;
+  write_efficiency(folder.path() / "cpu-float32-batch2.json", some_results());
+  std::ofstream(folder.path() / "figure1.svg") << "<svg/>";
+  std::ofstream(folder.path() / "notes.json") << "[]";
+  EXPECT_THAT(text_of(write_efficiency_page(folder.path())), HasSubstr("(figure1.svg)"));
+}
+
+TEST(Efficiency, TheListSaysWhatIsMissing) {
+  const auto results = some_results();
+  EXPECT_EQ(efficiency_list(results, {"dba", "yoso"}, {512, 16384}),
+            "dba              1 of 4 figures; without: training 16384, inference 512, inference 16384\n"
+            "yoso             0 of 4 figures; without: training 512, training 16384 (skipped), inference 512, "
+            "inference 16384\n");
 }
 
 TEST(Efficiency, AllMethodsOfThePapersTableAreMeasured) {

@@ -171,6 +171,41 @@ TEST_P(ZooMember, SixteenBitsStayFiniteAndNear) {
   }
 }
 
+/// Python casts a layer's weights and leaves its random choices alone where they are of another module.
+TEST_P(ZooMember, BuffersMayBeOfAnotherType) {
+  const auto layer = layer_of(member, {});
+  const at::Tensor x = Random(12).normal({2, 70, 8});
+  const at::Tensor y = run(layer, x);
+  for (auto& buffer : layer->buffers())
+    buffer.set_data(buffer.to(at::kFloat));
+  EXPECT_TRUE(close(run(layer, x), y, 1e-6));
+}
+
+/// PyTorch advises against it, and people do it. cosFormer divides by weights of 10⁻⁶ between products that are
+/// PyTorch's own, and whose gradients autocast takes in float16.
+TEST_P(ZooMember, ABackwardPassMayBeInsideAutocast) {
+  const at::Tensor x = Random(13).normal({2, 70, 8}).to(at::kFloat);
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    if (member.name == "cosformer" && type == at::kHalf)
+      continue;
+    const auto gradient = [&](bool inside) {
+      torch::manual_seed(6);
+      const auto layer = zoo::make(member.name, small(), with_length(member));
+      const at::Tensor tokens = x.clone().requires_grad_(true);
+      at::autocast::set_autocast_dtype(at::kCPU, type);
+      at::autocast::set_autocast_enabled(at::kCPU, true);
+      const at::Tensor y = run(layer, tokens);
+      at::autocast::set_autocast_enabled(at::kCPU, inside);
+      y.to(at::kFloat).square().sum().backward();
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+      at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+      at::autocast::clear_cache();
+      return tokens.grad();
+    };
+    EXPECT_TRUE(close(gradient(true), gradient(false), 3e-2)) << type;
+  }
+}
+
 /// Members whose sums over keys leave the range of float16 at ordinary lengths, where they are not taken in float32.
 class ZooSums : public ::testing::TestWithParam<std::pair<const char*, OptionValues>> {
  protected:
@@ -233,8 +268,13 @@ TEST_P(ZooMember, TakesBatchesWithoutTokens) {
   EXPECT_TRUE(identical(y, at::zeros({2, 3, 8}, at::kDouble)));
   y.sum().backward();
   EXPECT_TRUE(!padding.grad().defined() || identical(padding.grad(), at::zeros({2, 3, 8}, at::kDouble)));
-  for (const auto& sizes : {std::vector<int64_t>{0, 5, 8}, std::vector<int64_t>{3, 0, 8}})
-    EXPECT_EQ(attention.forward(at::zeros(sizes, at::kDouble)).y.sizes(), at::IntArrayRef(sizes));
+  for (const auto& sizes : {std::vector<int64_t>{0, 5, 8}, std::vector<int64_t>{3, 0, 8}}) {
+    const at::Tensor x = at::zeros(sizes, at::kDouble).requires_grad_(true);
+    const at::Tensor nothing = attention.forward(x).y;
+    EXPECT_EQ(nothing.sizes(), at::IntArrayRef(sizes));
+    nothing.sum().backward();
+    EXPECT_TRUE(x.grad().defined());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ZooMember, ::testing::ValuesIn(member_names()),

@@ -62,6 +62,10 @@ TEST(Zoo, ATrainedModelIsOfTheMethodThatItsConfigurationNames) {
     auto loaded = train::Model::load(path);
     loaded.module().eval();
     EXPECT_TRUE(identical(loaded.forward(batch), logits));
+    if (zoo::member(name).capabilities.needs_max_length) {
+      plan.config.model.method_options = "max_length=63";
+      expect_refusal([&] { train::Model{plan}; }, {"model.method_options: max_length=63", "64", "data.max_length=63"});
+    }
   }
   std::filesystem::remove(path);
 }
@@ -263,7 +267,8 @@ TEST(Zoo, LunaHandsItsSlotsOn) {
 TEST(ZooReport, ShowsEveryMember) {
   const std::string table = zoo::table();
   const auto json = nlohmann::json::parse(zoo::json());
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 21);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 24);
+  EXPECT_THAT(table, HasSubstr("of a layer with d = 256, four heads"));
   ASSERT_EQ(json.at("members").size(), 20u);
   for (const auto& one : json.at("members")) {
     const std::string name = one.at("name");
