@@ -35,11 +35,12 @@ std::string attention_of(const config::ModelConfig& m, std::int64_t longest) {
 /// Refused now rather than when the longest sequence comes.
 void check_longest(const ModelPlan& plan) {
   const auto values = zoo::parse_values(plan.config.model.method_options);
-  const auto given = values.find("max_length");
-  TORCH_CHECK(given == values.end() || std::atoll(given->second.c_str()) >= plan.longest,
-              "dba::Model: model.method_options: max_length=", given->second,
-              " is less than the longest sequence may have, ", plan.longest,
-              " tokens; leave it out, or cut the data with data.max_length=", given->second);
+  if (const auto given = values.find("max_length"); given != values.end()) {
+    TORCH_CHECK(std::atoll(given->second.c_str()) >= plan.longest,
+                "dba::Model: model.method_options: max_length=", given->second,
+                " is less than the longest sequence may have, ", plan.longest,
+                " tokens; leave it out, or cut the data with data.max_length=", given->second);
+  }
 }
 
 ClassifierOptions classifier_options(const ModelPlan& plan) {
