@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from . import ops
 from .factors import AttentionWeights, Padded, layer_factors
-from .layer import DBALayer, Slots, check_flag, check_positive
+from .layer import DBALayer, Slots, check_dtype, check_flag, check_positive
 from .sequences import Sequences, describe
 from .tokens import TokenRows
 
@@ -77,10 +78,13 @@ class MultiheadConvention(DBALayer):
         embed_dim, num_heads = (check_positive(name, "embed_dim", embed_dim),
                                 check_positive(name, "num_heads", num_heads))
         refuse_options(name, embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim, vdim=vdim)
-        super().__init__(embed_dim, num_heads, d_p=d_p, d_in=d_in, form=form, normalise=normalise, dropout=dropout,
-                         bias=bias, compress_width=compress_width, backend=backend)
-        self.batch_first = check_flag(name, "batch_first", batch_first)
-        self._add_slots(z_dropout)
+        check_dtype(name, dtype)
+        # Where a device is given, a default one that keeps no values (meta) has no say.
+        with contextlib.nullcontext() if device is None else torch.device("cpu"):
+            super().__init__(embed_dim, num_heads, d_p=d_p, d_in=d_in, form=form, normalise=normalise, dropout=dropout,
+                             bias=bias, compress_width=compress_width, backend=backend)
+            self.batch_first = check_flag(name, "batch_first", batch_first)
+            self._add_slots(z_dropout)
         self.to(device=device, dtype=dtype)
 
     def _add_slots(self, z_dropout: float) -> None:

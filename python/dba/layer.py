@@ -41,6 +41,16 @@ def check_flag(function: str, argument: str, value: bool) -> bool:
     return bool(value)
 
 
+def check_dtype(function: str, dtype: torch.dtype | None) -> None:
+    """None, or one of parameters: a floating one. `float` is torch's float64."""
+    if dtype is None or dtype is float or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return
+    meant = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else None
+    known = isinstance(meant, torch.dtype) and meant.is_floating_point
+    raise ValueError(f"dba.{function}: dtype must be a floating torch.dtype, got {dtype!r}; "
+                     f"{f'write {meant}' if known else 'torch.float32 is one'}")
+
+
 LARGEST_SIZE = 2**31
 """As of the options of the zoo in C++."""
 

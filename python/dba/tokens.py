@@ -29,7 +29,26 @@ def real_tokens(function: str, argument: str, mask: Tensor, shape: tuple[int, ..
     return real
 
 
-def check_tokens(function: str, argument: str, x: Tensor, weight: Tensor) -> None:
+CAST = (torch.float32, torch.float16, torch.bfloat16)
+"""The types that autocast casts."""
+
+
+def check_type(function: str, argument: str, x: Tensor, weight: Tensor, narrower: bool) -> None:
+    """narrower: the module takes half types beside float32 parameters."""
+    if weight.dtype in (x.dtype, accumulation_dtype(x.dtype) if narrower else x.dtype):
+        return
+    cast = x.dtype in CAST and weight.dtype in CAST
+    # autocast knows no meta tensors.
+    if (cast or narrower) and not x.is_meta and torch.is_autocast_enabled(x.device.type):
+        return
+    got = f"nested {x.dtype}" if x.is_nested else f"{x.dtype} {tuple(x.shape)}"
+    raise ValueError(
+        f"dba.{function}: {argument} must be of the parameters' type, {weight.dtype}, got {got}; cast the tokens or the "
+        f"layer with .to(){', or use torch.autocast' if cast else ''}"
+    )
+
+
+def check_tokens(function: str, argument: str, x: Tensor, weight: Tensor, narrower: bool = True) -> None:
     """Tokens x (…, d) fit a module with the parameter weight (d, d)."""
     check_tensor(f"{function}: {argument}", x)
     width = weight.shape[1]
@@ -39,11 +58,7 @@ def check_tokens(function: str, argument: str, x: Tensor, weight: Tensor) -> Non
         raise ValueError(f"dba.{function}: {argument} must have 2 dimensions (n, {width}) or 3, got {describe(x)}")
     if x.size(-1) != width:
         raise ValueError(f"dba.{function}: {argument} must have width {width}, got width {x.size(-1)}")
-    if weight.dtype not in (x.dtype, accumulation_dtype(x.dtype)) and not torch.is_autocast_enabled(x.device.type):
-        raise ValueError(
-            f"dba.{function}: {argument} must be of the parameters' type, {weight.dtype}, got {x.dtype}; cast one of "
-            "them with .to()"
-        )
+    check_type(function, argument, x, weight, narrower)
 
 
 class TokenRows:
@@ -60,10 +75,11 @@ class TokenRows:
         cu_seqlens: Tensor | None,
         mask_name: str = "key_padding_mask",
         bounds_name: str = "cu_seqlens",
+        narrower: bool = True,
     ) -> None:
         """weight (d, d): a parameter of the module that reads the tokens; mask_name and bounds_name: what its caller
-        calls `mask` and `cu_seqlens`."""
-        check_tokens(function, argument, x, weight)
+        calls `mask` and `cu_seqlens`; narrower: whether it takes half types beside float32 parameters."""
+        check_tokens(function, argument, x, weight, narrower)
         self.x, self.batch_first = x, batch_first
         if (x.is_nested or cu_seqlens is not None) and mask is not None:
             raise ValueError(

@@ -1,16 +1,20 @@
 """The figures: what they draw of runs, measurements, predictions and attention weights."""
 
+import itertools
 import json
+import re
 
 import numpy
 import pytest
 import torch
-from figure_files import bench_report, closed_figures, run, write_result, write_run, write_ts  # noqa: F401
+from figure_files import ROOT, bench_report, closed_figures, run, write_result, write_run, write_ts  # noqa: F401
 from matplotlib import pyplot
+from matplotlib.text import Text
 
 import dba
 import dba.figures.look
 from dba import figures
+from dba.figures.labels import label_points
 
 
 def points(line):
@@ -277,6 +281,65 @@ def test_efficiency_panels_show_speed_accuracy_and_memory_as_area(tmp_path):
     (tmp_path / "cuda-autocast-batch32.json").write_text("{}")
     with pytest.raises(ValueError, match="no result of dba reproduce efficiency"):
         figures.read_efficiency(tmp_path)
+
+
+def boxes(ax):
+    """Of the names, without their lines; the figure has been drawn."""
+    return [Text.get_window_extent(text) for text in ax.texts]
+
+
+def expect_apart(axes):
+    for ax in axes:
+        drawn, room = boxes(ax), ax.get_window_extent()
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(drawn, 2))
+        assert all(box.x0 >= room.x0 and box.y0 >= room.y0 and box.x1 <= room.x1 and box.y1 <= room.y1 for box in drawn)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.3])
+def test_efficiency_panels_write_no_name_over_another(tmp_path, spread):
+    """Twenty methods at one point, nearly, and in a crowd, with one far off, so that all others stand at an edge."""
+    names, random = dba.zoo.names(), numpy.random.default_rng(1)
+    report = efficiency_report()
+    report["lra_average"]["percent"] = {name: 55 + spread * random.normal() for name in names} | {"luna": 61.0}
+    speeds = {name: 1 + spread * random.random() for name in names} | {"luna": 40.0}
+    report["cells"] = [{"method": "softmax:math" if name == "softmax" else name, "length": length, "pass": "training",
+                        "status": "ok", "speed_vs_unfused": speeds[name], "memory_vs_unfused": random.random()}
+                       for length in (512, 4096) for name in names]
+    (tmp_path / "a.json").write_text(json.dumps(report))
+    axes = figures.efficiency_panels(tmp_path)
+    assert all(len(ax.texts) == 20 for ax in axes)
+    for dpi in (100, 72, 200):  # letters of an SVG are measured in 72
+        axes[0].figure.set_dpi(dpi)
+        axes[0].figure.canvas.draw()
+        expect_apart(axes)
+    again = figures.efficiency_panels(tmp_path)
+    assert [text.get_position() for text in again[0].texts] == [text.get_position() for text in axes[0].texts]
+
+
+def test_names_stand_at_their_points_or_have_a_line_to_them():
+    ax = pyplot.subplots()[1]
+    points = [(0.1, 0.5), (0.1, 0.5), (0.1, 0.51), (0.9, 0.9)]
+    ax.scatter(*zip(*points))
+    label_points(ax, ["first method", "second method", "third method", "alone"], points, [400.0] * 4)
+    ax.figure.canvas.draw()
+    expect_apart([ax])
+    for text, point, box in zip(ax.texts, points, boxes(ax), strict=True):
+        x, y = ax.transData.transform(point)
+        gap = numpy.hypot(max(box.x0 - x, x - box.x1, 0), max(box.y0 - y, y - box.y1, 0)) * 72 / ax.figure.dpi
+        assert text.xy == point and (text.arrow_patch is not None or gap < 6)
+    assert ax.texts[3].get_position() == (0, 0) and ax.texts[3].arrow_patch is None
+    assert [text.arrow_patch for text in ax.texts].count(None) < 4
+
+
+def test_the_committed_figure_is_what_the_program_draws_of_the_files_beside_it(tmp_path):
+    folder = ROOT / "results" / "efficiency"
+    axes = figures.efficiency_panels(folder)
+    axes[0].figure.canvas.draw()
+    expect_apart(axes)
+    dba.figures.look.save(axes[0].figure, tmp_path / "figure1.svg")
+    # Letters are drawn by their outlines, with the text beside them as comments. What stands at a tick is matplotlib's.
+    drawn, committed = (re.findall("<!-- (.*[a-z].*) -->", (of / "figure1.svg").read_text()) for of in (tmp_path, folder))
+    assert drawn == committed and "longformer" in drawn
 
 
 def test_mean_series_leave_out_what_is_missing(tmp_path):

@@ -215,6 +215,11 @@ REFUSED = {
     "as many sequences as query": lambda m: m(x, x[:1]),
     "must be packed rows": lambda m: m(x, cu_seqlens=torch.tensor([0, 5])),
     "must not be negative, not decrease": lambda m: m(x[0], cu_seqlens=torch.tensor([0, 6])),
+    r"got torch.int64 \(2, 5, 8\); cast the tokens or the layer": lambda m: m(x.long()),
+    "DBAttention: dtype must be a floating torch.dtype, got 'torch.half'; write torch.float16":
+        lambda m: dba.DBAttention(8, 2, dtype="torch.half"),
+    "DBAttention: dtype must be a floating torch.dtype, got torch.complex64; torch.float32 is":
+        lambda m: dba.DBAttention(8, 2, dtype=torch.complex64),
     "add_bias_kv must be False": lambda m: dba.DBAttention(8, 2, add_bias_kv=True),
     "add_zero_attn must be False": lambda m: dba.DBAttention(8, 2, add_zero_attn=True),
     "kdim must be None": lambda m: dba.DBAttention(8, 2, kdim=4),

@@ -26,6 +26,15 @@ def test_copies_pickles_and_state_dicts_compute_the_same():
     assert torch.equal(torch.func.functional_call(module, swapped, (x,))[0], torch.zeros_like(x))
 
 
+def test_a_device_that_is_given_counts_more_than_the_default_one():
+    with torch.device("meta"):
+        made = {device: make(device=device) for device in (None, "cpu", "meta")}
+    assert {device: module(x.to(module.r.device))[0].device.type for device, module in made.items()} == {
+        None: "meta", "cpu": "cpu", "meta": "meta"}
+    made[None].to_empty(device="cpu").load_state_dict(made["cpu"].state_dict())
+    assert torch.equal(made[None](x)[0], made["cpu"](x)[0])
+
+
 def test_torch_func_is_right_and_second_derivatives_are_refused_in_words():
     for options in ({}, {"form": "released"}):
         module = make(**options)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from small_zoo import D, HEADS, LONGEST, NAMES, OPTIONS, dba, made, tokens
+from small_zoo import D, HEADS, LONGEST, NAMES, OPTIONS, ROOT, dba, made, tokens
 from torch import nn
 
 
@@ -26,6 +26,8 @@ def test_all_twenty_are_there_with_their_records():
     assert (features.name, features.default, features.least) == ("features", "256", 1)
     assert kernel.choices == ("softmax", "relu") and seed.default == "1"
     assert dba.zoo.member("linformer").options[-1].default is None
+    for text in ((ROOT / "include/dba/zoo.h").read_text(), inspect.getsource(dba.zoo.records)):
+        assert "How the memory grows with the length" in text and "f the time in n, for one head of width 1" in text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -223,6 +225,50 @@ def test_a_layer_is_copied_stored_and_cast_as_any_module(name):
         torch.testing.assert_close(layer.float()(x.float())[0].double(), y, rtol=1e-3, atol=1e-4)
 
 
+def tensors_of(module):
+    return [*module.parameters(), *module.buffers()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_is_made_on_the_default_device_and_materialised_from_meta(name):
+    real, x = made(name), tokens(2, 12)
+    with torch.device("meta"):
+        layer, elsewhere = made(name), made(name, device="cpu")
+    assert all(tensor.is_meta for tensor in tensors_of(layer)) and layer(x.to("meta"))[0].is_meta
+    assert all(tensor.is_cpu for tensor in tensors_of(elsewhere)) and torch.equal(elsewhere(x)[0], real(x)[0])
+    layer.to_empty(device="cpu").load_state_dict(real.state_dict())
+    assert torch.equal(layer(x)[0], real(x)[0])
+
+    torch.set_default_device("meta")
+    try:
+        layer = made(name)
+    finally:
+        torch.set_default_device(None)
+    assert all(tensor.is_meta for tensor in tensors_of(layer))
+    layer.to_empty(device="cpu")
+    for tensor in tensors_of(layer):
+        tensor.detach().fill_(torch.nan)
+    torch.manual_seed(2)
+    layer.reset_parameters()
+    if name == "dba":  # drawn in float64 here, and cast to it there
+        assert layer(x)[0].isfinite().all()
+    else:
+        assert torch.equal(layer(x)[0], real(x)[0])
+
+
+@pytest.mark.parametrize("name", ["local", "luna", "reformer"])
+def test_models_of_members_are_made_on_the_default_device(name):
+    def classifier():
+        return dba.models.Classifier(dba.models.ModelConfig(method=name, d=D, heads=HEADS), 3, features=2, max_length=8)
+
+    with torch.device("meta"):
+        model = classifier()
+    assert all(tensor.is_meta for tensor in tensors_of(model))
+    real, x = classifier().eval(), torch.randn(2, 8, 2)
+    model.to_empty(device="cpu").load_state_dict(real.state_dict())
+    assert torch.equal(model.eval()(x), real(x))
+
+
 def loaded(layer, state):
     layer = copy.deepcopy(layer)
     layer.load_state_dict(state)
@@ -343,7 +389,7 @@ def test_a_part_is_replaced_by_one_with_the_same_tensors():
 
 def test_what_cannot_be_done_is_said_in_a_sentence():
     x = tokens(1, LONGEST + 1)
-    linformer, local = made("linformer"), made("local")
+    linformer, local, single = made("linformer"), made("local"), made("linear").float()
     for sentence, call in (
         ('no member is called "perfomer"; the nearest known one is "performer"', lambda: made("perfomer")),
         ('the options features, kernel, seed, got "feature"; the nearest known one is "features"',
@@ -372,6 +418,25 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ("d must be divisible by heads", lambda: dba.zoo.make("local", D, 3)),
         ("has no cross-attention", lambda: local(x, tokens(1, 3))),
         ("must be of the parameters' type", lambda: local(x.float())),
+        (r"dba.zoo.linear: query must be of the parameters' type, torch.float32, got torch.bfloat16 \(1, 41, 16\); cast "
+         r"the tokens or the layer with .to\(\), or use torch.autocast$", lambda: single(x.bfloat16())),
+        (r"dba.zoo.linear: key must be of the parameters' type, torch.float32, got torch.bfloat16 \(41, 16\)",
+         lambda: single(x[0].float(), x[0].bfloat16())),
+        ("query must be of the parameters' type, torch.float32, got nested torch.float16",
+         lambda: single(torch.nested.nested_tensor([x[0].half()]))),
+        (r"torch.float32, got torch.float64 \(1, 41, 16\); cast the tokens or the layer with .to\(\)$", lambda: single(x)),
+        ("torch.float32, got torch.float64", lambda: torch.autocast("cpu", torch.bfloat16)(single)(x)),
+        ("torch.float64, got torch.float32", lambda: made("local", device="meta")(x.float().to("meta"))),
+        (r"dba.zoo.local: query must be on the device of the parameters, cpu, got \(1, 41, 16\) on meta; move",
+         lambda: local(x.to("meta"))),
+        ("dba.zoo.linear: key must be on the device of the parameters, meta, got a nested tensor on cpu; move",
+         lambda: made("linear", device="meta")(x[:, :9].to("meta"), torch.nested.nested_tensor([x[0]]))),
+        ("dba.zoo.local: dtype must be a floating torch.dtype, got 'float16'; write torch.float16",
+         lambda: dba.zoo.make("local", D, HEADS, dtype="float16")),
+        ("dba.zoo.local: dtype must be a floating torch.dtype, got torch.int64; torch.float32 is one",
+         lambda: dba.zoo.make("local", D, HEADS, dtype=torch.int64)),
+        ("dba.DBAttention: dtype must be a floating torch.dtype, got 3;",
+         lambda: dba.zoo.make("dba", D, HEADS, dtype=3)),
         ("must be of the parameters' type, torch.float32, got torch.int64", lambda: made("fnet")(x.long())),
         ("dba.zoo.local: query must be a tensor, got list", lambda: local([[1.0]])),
         ("dba.zoo.fnet: query must be a tensor, got ndarray", lambda: made("fnet")(x.numpy())),

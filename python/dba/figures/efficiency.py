@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Union
 
+from .labels import label_points
 from .look import COLOURS, pyplot
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def efficiency_panels(path: Path, lengths: Sequence[int] = LENGTHS, what: str = 
     average = report["lra_average"]
     figure, axes = pyplot().subplots(1, len(lengths), figsize=(5.6 * len(lengths), 4.6), squeeze=False,
                                      layout="constrained")
+    drawn = []
     for ax, length in zip(axes[0], lengths):
         points = [(cell, average["percent"][name]) for cell in report["cells"]
                   if (cell["length"], cell["pass"], cell["status"]) == (length, what, "ok")
@@ -63,9 +65,11 @@ def efficiency_panels(path: Path, lengths: Sequence[int] = LENGTHS, what: str = 
             ours = cell["method"].startswith("dba")
             ax.scatter(speed, accuracy, s=WHOLE_MEMORY * memory, color=COLOURS[1] if ours else COLOURS[0],
                        alpha=0.55 if ours else 0.3, linewidth=0)
-            ax.annotate(cell["method"], (speed, accuracy), fontsize=6.5, ha="center", va="center")
+        drawn.append(points)
         ax.axvline(1.0, color="grey", linewidth=0.6, linestyle=":")
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+        ax.xaxis.set_minor_formatter(lambda number, _: f"{number:g}" if f"{number:e}"[0] in "25" else "")
         ax.margins(0.18, 0.14)
         ax.set_title(f"{length:,} tokens", fontsize="medium")
         ax.set_xlabel(f"speed, {what}, against {baseline} softmax attention")
@@ -73,6 +77,10 @@ def efficiency_panels(path: Path, lengths: Sequence[int] = LENGTHS, what: str = 
     machine = report.get("machine", {})
     figure.suptitle(f"Area: peak memory. {report['batch']} sequences, {report['dtype']}, "
                     f"{machine.get('GPU') or machine.get('CPU') or report['device']}", fontsize="small")
+    for ax, points in zip(axes[0], drawn):
+        label_points(ax, [cell["method"] for cell, _ in points],
+                     [(cell[f"speed_vs_{baseline}"], accuracy) for cell, accuracy in points],
+                     [WHOLE_MEMORY * cell[f"memory_vs_{baseline}"] for cell, _ in points])
     return axes[0]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..attention import check_batches, refuse_options, refuse_what_has_no_meaning
-from ..layer import check_flag, check_positive, check_rate
+from ..layer import check_dtype, check_flag, check_positive, check_rate
 from ..sequences import check_tensor
 from ..tokens import TokenRows
 from .layer import ZooLayer, option_text
@@ -60,21 +60,34 @@ class ZooAttention(ZooLayer):
                              check_flag(f"zoo.{name}", "batch_first", batch_first))
         refuse_options(f"zoo.{name}", embed_dim, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, kdim=kdim,
                        vdim=vdim)
+        check_dtype(f"zoo.{name}", dtype)
         slots = check_lunas(options) if name == "luna" else {}
-        super().__init__(name, embed_dim, num_heads, dropout=dropout, bias=bias, options=option_text(options), **slots)
+        super().__init__(name, embed_dim, num_heads, dropout=dropout, bias=bias, options=option_text(options),
+                         device=device, **slots)
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
-        self.to(device=device, dtype=dtype)
+        self.to(dtype=dtype)
 
     # nn.TransformerEncoderLayer reads these before it takes a fast path of its own, which would bypass this module.
     in_proj_bias = None
     _qkv_same_embed_dim = False
 
-    def _stand_in(self, query: Tensor) -> Tensor:
+    def _tokens(self, argument: str, x: Tensor, mask: Tensor | None, bounds: Tensor | None,
+                mask_name: str = "key_padding_mask", bounds_name: str = "cu_seqlens") -> TokenRows:
+        function = f"zoo.{self.member.name}"
+        check_tensor(f"{function}: {argument}", x)
+        weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(x)
+        if x.device != weight.device:
+            raise ValueError(f"dba.{function}: {argument} must be on the device of the parameters, {weight.device}, got "
+                             f"{'a nested tensor' if x.is_nested else tuple(x.shape)} on {x.device}; move the tokens "
+                             "or the layer with .to()")
+        return TokenRows(function, argument, x, weight, self.batch_first, mask, bounds, mask_name, bounds_name,
+                         narrower=False)
+
+    def _stand_in(self, x: Tensor) -> Tensor:
         """For the weights that a member without parameters (FNet) lacks: it takes tokens of any floating type. Nested
         tensors can make no new ones."""
-        check_tensor(f"zoo.{self.member.name}: query", query)
-        dtype = query.dtype if query.is_floating_point() else torch.get_default_dtype()
-        return torch.empty(0, self.embed_dim, dtype=dtype, device=query.device)
+        dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        return torch.empty(0, self.embed_dim, dtype=dtype, device=x.device)
 
     def forward(
         self,
@@ -104,18 +117,15 @@ class ZooAttention(ZooLayer):
         refuse_what_has_no_meaning(function, attn_mask, is_causal, query if key is None else key, value)
         if need_weights:
             raise ValueError(f"dba.{function}: need_weights must be False, got True; there is no map to show")
-        weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(query)
         if key is None or key is query:
             if query_padding_mask is not None or key_cu_seqlens is not None:
                 raise ValueError(
                     f"dba.{function}: self-attention has one set of sequences; give key_padding_mask or cu_seqlens, "
                     "and leave query_padding_mask and key_cu_seqlens out"
                 )
-            tokens = TokenRows(function, "query", query, weight, self.batch_first, key_padding_mask, cu_seqlens)
+            tokens = self._tokens("query", query, key_padding_mask, cu_seqlens)
             return tokens.shaped(self.attend(tokens.rows, tokens.sequences)[0]), None
-        asking = TokenRows(function, "query", query, weight, self.batch_first, query_padding_mask, cu_seqlens,
-                           "query_padding_mask")
-        asked = TokenRows(function, "key", key, weight, self.batch_first, key_padding_mask, key_cu_seqlens,
-                          bounds_name="key_cu_seqlens")
+        asking = self._tokens("query", query, query_padding_mask, cu_seqlens, "query_padding_mask")
+        asked = self._tokens("key", key, key_padding_mask, key_cu_seqlens, bounds_name="key_cu_seqlens")
         check_batches(function, asking.sequences, asked.sequences)
         return asking.shaped(self.attend_to(asking.rows, asking.sequences, asked.rows, asked.sequences)), None

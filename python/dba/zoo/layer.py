@@ -69,14 +69,18 @@ class ZooLayer(nn.Module):
         z_update: str = "own",
         hands_on_z: bool = False,
         options: str = "",
+        device: torch.device | str | None = None,
     ) -> None:
-        """options: of the member, as `option_text` writes them. The slots' belong to members that carry some."""
+        """options: of the member, as `option_text` writes them. The slots' belong to members that carry some. device:
+        of the tensors, which are drawn on the CPU; torch's default device if None."""
         super().__init__()
         self.member = member(name)
         self._recipe = (name, d, heads, float(dropout), bias, d_p, float(z_dropout), z_update, hands_on_z, options)
         tensors = self._make()
         values = {tensor_name: value for tensor_name, value, _ in tensors}
+        device = torch.get_default_device() if device is None else device
         for tensor_name, value, trained in tensors:
+            value = value.to(device=device)
             part, _, leaf = tensor_name.rpartition(".")
             if part and part not in self._modules:
                 self.add_module(part, self._part(part, values))
@@ -106,6 +110,13 @@ class ZooLayer(nn.Module):
         if len(shape) == 1:
             return nn.LayerNorm(shape, bias=bias, device="meta")
         return nn.Linear(shape[1], shape[0], bias, device="meta")
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, and makes the buffers again, random choices as the seed has them: after `to_empty`
+        the layer is as new."""
+        for name, value, _ in self._make():
+            self.tensor(name).copy_(value)
 
     @property
     def takes_slots(self) -> bool:

@@ -43,9 +43,9 @@ class Capabilities:
     slots: bool
     """May carry slots from layer to layer."""
     growth: str
-    """Of time and memory with the length: linear, linearithmic, sub-quadratic or quadratic."""
+    """How the memory grows with the length: linear, linearithmic, sub-quadratic or quadratic."""
     complexity: str
-    """In n, for one head."""
+    """Of the time in n, for one head of width 1, options in words."""
 
 
 @dataclasses.dataclass(frozen=True)
