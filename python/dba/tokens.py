@@ -43,8 +43,8 @@ def check_type(function: str, argument: str, x: Tensor, weight: Tensor, narrower
         return
     got = f"nested {x.dtype}" if x.is_nested else f"{x.dtype} {tuple(x.shape)}"
     raise ValueError(
-        f"dba.{function}: {argument} must be of the parameters' type, {weight.dtype}, got {got}; cast the tokens or the "
-        f"layer with .to(){', or use torch.autocast' if cast else ''}"
+        f"dba.{function}: {argument} must be of the parameters' type, {weight.dtype}, got {got}; cast the tokens or "
+        f"the layer with .to(){', or use torch.autocast' if cast else ''}"
     )
 
 

@@ -337,8 +337,9 @@ def test_the_committed_figure_is_what_the_program_draws_of_the_files_beside_it(t
     axes[0].figure.canvas.draw()
     expect_apart(axes)
     dba.figures.look.save(axes[0].figure, tmp_path / "figure1.svg")
-    # Letters are drawn by their outlines, with the text beside them as comments. What stands at a tick is matplotlib's.
-    drawn, committed = (re.findall("<!-- (.*[a-z].*) -->", (of / "figure1.svg").read_text()) for of in (tmp_path, folder))
+    # Letters are outlines, with the text beside them as comments. What stands at a tick is matplotlib's.
+    drawn, committed = (re.findall("<!-- (.*[a-z].*) -->", (path / "figure1.svg").read_text())
+                        for path in (tmp_path, folder))
     assert drawn == committed and "longformer" in drawn
 
 

@@ -418,13 +418,14 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
         ("d must be divisible by heads", lambda: dba.zoo.make("local", D, 3)),
         ("has no cross-attention", lambda: local(x, tokens(1, 3))),
         ("must be of the parameters' type", lambda: local(x.float())),
-        (r"dba.zoo.linear: query must be of the parameters' type, torch.float32, got torch.bfloat16 \(1, 41, 16\); cast "
-         r"the tokens or the layer with .to\(\), or use torch.autocast$", lambda: single(x.bfloat16())),
+        (r"dba.zoo.linear: query must be of the parameters' type, torch.float32, got torch.bfloat16 \(1, 41, 16\); "
+         r"cast the tokens or the layer with .to\(\), or use torch.autocast$", lambda: single(x.bfloat16())),
         (r"dba.zoo.linear: key must be of the parameters' type, torch.float32, got torch.bfloat16 \(41, 16\)",
          lambda: single(x[0].float(), x[0].bfloat16())),
         ("query must be of the parameters' type, torch.float32, got nested torch.float16",
          lambda: single(torch.nested.nested_tensor([x[0].half()]))),
-        (r"torch.float32, got torch.float64 \(1, 41, 16\); cast the tokens or the layer with .to\(\)$", lambda: single(x)),
+        (r"torch.float32, got torch.float64 \(1, 41, 16\); cast the tokens or the layer with .to\(\)$",
+         lambda: single(x)),
         ("torch.float32, got torch.float64", lambda: torch.autocast("cpu", torch.bfloat16)(single)(x)),
         ("torch.float64, got torch.float32", lambda: made("local", device="meta")(x.float().to("meta"))),
         (r"dba.zoo.local: query must be on the device of the parameters, cpu, got \(1, 41, 16\) on meta; move",

@@ -91,6 +91,7 @@ def _costs(index: int, tried: numpy.ndarray, placed: numpy.ndarray, centres: num
 
     across = numpy.stack(numpy.meshgrid(2 * ALONG - 1, (-1, 0, 1)), -1).reshape(-1, 2) * half  # over the name
     spots = tried[:, None] + across
-    on_others = (numpy.hypot(*numpy.moveaxis(spots[:, :, None] - centres[others], -1, 0)) < radii[others]).any(2).mean(1)
+    away = numpy.linalg.norm(spots[:, :, None] - centres[others], axis=-1)  # (k, spots, others)
+    on_others = (away < radii[others]).any(2).mean(1)
     return (numpy.hypot(*own.T) + OFF_CENTRE * numpy.hypot(*(tried - centre).T) + MEETING * (through + under)
             + ON_OTHERS * on_others)

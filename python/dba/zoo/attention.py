@@ -77,9 +77,9 @@ class ZooAttention(ZooLayer):
         check_tensor(f"{function}: {argument}", x)
         weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(x)
         if x.device != weight.device:
-            raise ValueError(f"dba.{function}: {argument} must be on the device of the parameters, {weight.device}, got "
-                             f"{'a nested tensor' if x.is_nested else tuple(x.shape)} on {x.device}; move the tokens "
-                             "or the layer with .to()")
+            got = "a nested tensor" if x.is_nested else tuple(x.shape)
+            raise ValueError(f"dba.{function}: {argument} must be on the device of the parameters, {weight.device}, "
+                             f"got {got} on {x.device}; move the tokens or the layer with .to()")
         return TokenRows(function, argument, x, weight, self.batch_first, mask, bounds, mask_name, bounds_name,
                          narrower=False)
 
