@@ -1,6 +1,7 @@
 #include "zoo/sums_beyond.h"
 
 #include <ATen/Parallel.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,8 +14,7 @@ using at::Tensor;
 
 constexpr int64_t kColumns = 64;  // of a running sum: registers, and a count that the compiler knows
 
-template <class Number>
-void add_columns(Number* __restrict sum, const Number* __restrict more, int64_t columns) {
+void add_columns(float* __restrict sum, const float* __restrict more, int64_t columns) {
   if (columns == kColumns) {
     for (int64_t column = 0; column < kColumns; ++column) {
       sum[column] += more[column];
@@ -27,15 +27,14 @@ void add_columns(Number* __restrict sum, const Number* __restrict more, int64_t 
 }
 
 /// In two passes over x.
-template <class Number>
-Tensor sums_beyond_on_cpu(const Tensor& given, int64_t before, int64_t after) {
+Tensor floats_beyond(const Tensor& given, int64_t before, int64_t after) {
   const auto x = given.contiguous();
   auto sums = torch::empty_like(x);
   const auto rows = x.size(1), width = x.size(2) * x.size(3), parts = (width + kColumns - 1) / kColumns;
-  const auto* from = x.const_data_ptr<Number>();
-  auto* into = sums.mutable_data_ptr<Number>();
+  const auto* from = x.const_data_ptr<float>();
+  auto* into = sums.mutable_data_ptr<float>();
   at::parallel_for(0, x.size(0) * parts, 1, [&](int64_t begin, int64_t end) {
-    std::array<Number, kColumns> running;
+    std::array<float, kColumns> running;
     for (int64_t i = begin; i < end; ++i) {
       const auto first = i / parts * rows * width + i % parts * kColumns;
       const auto columns = std::min(kColumns, width - i % parts * kColumns);
@@ -72,12 +71,25 @@ Tensor running_sums(const Tensor& x, bool from_the_end) {
   return (inside + outside.unsqueeze(2)).flatten(1, 2).narrow(1, 0, rows);
 }
 
+Tensor sums_beyond_cpu(const Tensor& x, int64_t before, int64_t after) {
+  return x.scalar_type() == at::kFloat ? floats_beyond(x, before, after) : sums_beyond_composed(x, before, after);
+}
+
+TORCH_LIBRARY_FRAGMENT(dba, m) {
+  m.def("sums_beyond(Tensor x, int before, int after) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(dba, CPU, m) {
+  m.impl("sums_beyond", sums_beyond_cpu);
+}
+
+TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
+  m.impl("sums_beyond", sums_beyond_composed);
+}
+
 }  // namespace
 
-at::Tensor sums_beyond(const at::Tensor& x, int64_t before, int64_t after) {
-  if (x.is_cpu() && x.scalar_type() == at::kFloat) {
-    return sums_beyond_on_cpu<float>(x, before, after);
-  }
+Tensor sums_beyond_composed(const Tensor& x, int64_t before, int64_t after) {
   const auto rows = x.size(1);
   auto sums = torch::zeros(x.sizes(), x.options());
   if (before < rows) {
@@ -91,6 +103,13 @@ at::Tensor sums_beyond(const at::Tensor& x, int64_t before, int64_t after) {
         .add_(running_sums(x.narrow(1, after, rows - after).flatten(2), /*from_the_end=*/true));
   }
   return sums;
+}
+
+Tensor sums_beyond(const Tensor& x, int64_t before, int64_t after) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("dba::sums_beyond", "")
+                                    .typed<Tensor(const Tensor&, int64_t, int64_t)>();
+  return operation.call(x, before, after);
 }
 
 }  // namespace dba::zoo

@@ -483,3 +483,21 @@ def test_agreeing_codes_are_counted(device, n, m, hashes):
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         found = torch.ops.dba.code_agreement(queries, keys, dtype)
         assert found.dtype == dtype and torch.equal(found, counts.to(dtype))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(2, 1, 3, 5), (3, 130, 4, 65), (1, 37, 8, 64), (2, 9, 0, 4)], ids=str)
+@pytest.mark.parametrize("before, after", [(1, 3), (3, 1), (1, 200), (65, 2)])
+def test_sums_beyond_a_window_are_those_of_their_rows(device, shape, before, after):
+    """In every type that sums are taken in, contiguous or not, with the same bits every time."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    i, j = torch.arange(shape[1])[:, None], torch.arange(shape[1])[None]
+    beyond = ((j <= i - before) | (j >= i + after)).double()
+    for dtype, tolerance in ((torch.float64, 1e-13), (torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
+        given = x.to(device, dtype)
+        expected = torch.einsum("ij,cjab->ciab", beyond, given.double().cpu())
+        found = torch.ops.dba.sums_beyond(given, before, after)
+        assert found.dtype == dtype and found.shape == shape
+        assert (found.double().cpu() - expected).norm() <= tolerance * expected.norm()
+        strided = given.transpose(2, 3).contiguous().transpose(2, 3)
+        assert torch.equal(torch.ops.dba.sums_beyond(strided, before, after), found)

@@ -2,12 +2,14 @@
 #include <torch/torch.h>
 
 #include <array>
+#include <limits>
 
 #include "dba/zoo.h"
 #include "support/cases.h"
 #include "support/comparison.h"
 #include "support/layouts.h"
 #include "zoo/agreement.h"
+#include "zoo/buckets.h"
 #include "zoo/cases.h"
 #include "zoo/dense.h"
 #include "zoo/sums_beyond.h"
@@ -180,6 +182,44 @@ TEST(Scatterbrain, AnEstimateThatAnExactPairReplacesLeavesNoRoundingBehind) {
     for (size_t i = 0; i < exact.size(); ++i)
       EXPECT_TRUE(close(result[i], exact[i], tolerance)) << at::toString(type) << (i == 0 ? " y" : " dx");
   }
+}
+
+TEST(Yoso, SumsWithinBucketsAreThoseOfTheirPairs) {
+  Random random(22);
+  for (const auto& [n, m, hashes, tau] :
+       {std::array<int64_t, 4>{1, 1, 1, 1}, {3, 70, 5, 3}, {70, 9, 2, 16}, {65, 64, 7, 2}}) {
+    const int64_t groups = 3, width = 4, buckets = int64_t{1} << tau;
+    const auto rows = [&](int64_t count) { return random.normal({groups, count, width}); };
+    const at::Tensor q = rows(n), k = rows(m), v = rows(m), dy = rows(n);
+    // Of 16 bits some codes are negative; few of many buckets hold anybody.
+    const auto codes = [&](int64_t count) {
+      const auto number = torch::randint(std::min<int64_t>(buckets, 5), {groups, count, hashes}, at::kLong);
+      return (buckets - 1 - number).to(at::kShort);
+    };
+    const at::Tensor code_q = codes(n), code_k = codes(m);
+    const at::Tensor shared = code_q.unsqueeze(2).eq(code_k.unsqueeze(1)).sum(3).to(at::kDouble);  // (groups, n, m)
+    const at::Tensor pull = shared * torch::bmm(dy, v.transpose(1, 2));
+    for (const int64_t at_once : {int64_t{1}, int64_t{4000}, int64_t{1} << 30}) {
+      const auto [for_q, for_k] = zoo::sums_within_buckets(q, k, v, dy, code_q, code_k, buckets, at::kDouble, at_once);
+      EXPECT_TRUE(close(for_q, torch::bmm(pull, k))) << n << " of " << m << ", " << at_once;
+      EXPECT_TRUE(close(for_k, torch::bmm(pull.transpose(1, 2), q))) << n << " of " << m << ", " << at_once;
+    }
+  }
+}
+
+TEST(Yoso, ASequenceInBucketsHasNoPartInAnother) {
+  Random random(23);
+  const auto rows = [&] { return random.normal({2, 40, 4}); };
+  const at::Tensor q = rows(), k = rows(), v = rows(), dy = rows();
+  const at::Tensor codes = torch::randint(4, {2, 40, 3}, at::kShort);
+  const auto sums = [&](int64_t at_once) {
+    const auto [for_q, for_k] = zoo::sums_within_buckets(q, k, v, dy, codes, codes, 4, at::kDouble, at_once);
+    return torch::stack({for_q[0], for_k[0]});
+  };
+  const at::Tensor before = sums(1 << 20);
+  for (const at::Tensor& operand : {q, k, v, dy})
+    operand[1].fill_(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_TRUE(identical(sums(1 << 20), before));
 }
 
 TEST(Scatterbrain, SumsBeyondAWindowAreThoseOfTheirRows) {
