@@ -39,21 +39,13 @@ class BigBird : public ZooAttention {
     const auto window = own + torch::arange(-beside, beside + 1, own.options());
     const auto in_sequence = window.ge(0).logical_and(window.lt(number));
     const auto ends = torch::cat({torch::zeros_like(number), number - 1}, 3);
-    const auto new_end = (ends - own)
-                             .abs()
-                             .gt(beside)
-                             .logical_and(torch::cat({torch::ones_like(number).to(at::kBool), number.gt(1)}, 3));
+    const auto new_end = (ends - own).abs().gt(beside);
     const auto most = std::max<int64_t>(count - 2, 0);  // that a block can choose from
     const auto random = random_blocks(counts, heads, count, beside, std::min(integer("random"), most), seed());
-    const auto index = torch::cat({spread(window), spread(ends), random}, 3);
+    const auto index = torch::cat({spread(window), spread(ends), random}, 3).clamp(0, count - 1);
     const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B or 1, H, blocks, G)
-    const auto list = index.clamp(0, count - 1);
-
-    const auto exists =
-        gather_blocks(blocks.once(blocks.valid()).unsqueeze(1).unsqueeze(4).expand({-1, heads, -1, -1, -1}), list)
-            .squeeze(4);  // (B or 1, H, blocks, G·size)
-    const auto mask = exists.logical_and(used.repeat_interleave(blocks.size, 3)).unsqueeze(3);
-    const auto mixed = attend_blocks(q, {{gather_blocks(k, list), gather_blocks(v, list), mask}}, drop_rate());
+    const BlockList list(index);
+    const auto mixed = attend_blocks(q, {{list.of(k), list.of(v), blocks.keys_of(index, used)}}, drop_rate());
 
     // The first and the last block see everything.
     const auto ends_of = ends.clamp_min(0).expand({blocks.batch, heads, 1, 2});

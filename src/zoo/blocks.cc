@@ -27,7 +27,8 @@ const at::Tensor& Blocks::lengths() const {
 
 const at::Tensor& Blocks::counts() const {
   if (!counts_.defined()) {
-    counts_ = (lengths() + sizes() - 1).div(sizes(), "floor");
+    counts_ =
+        sizes_.defined() ? (lengths() + sizes_ - 1).div(sizes_, "floor") : (lengths() + (size - 1)).div(size, "floor");
   }
   return counts_;
 }
@@ -42,16 +43,19 @@ const at::Tensor& Blocks::sizes() const {
 const at::Tensor& Blocks::position() const {
   if (!position_.defined()) {
     const auto options = numbers();
-    position_ =
-        torch::arange(count, options).view({1, -1, 1}) * sizes().view({-1, 1, 1}) + torch::arange(size, options);
+    position_ = sizes_.defined() ? torch::arange(count, options).view({1, -1, 1}) * sizes_.view({-1, 1, 1}) +
+                                       torch::arange(size, options)
+                                 : torch::arange(count * size, options).view({1, count, size});
   }
   return position_;
 }
 
 const at::Tensor& Blocks::valid() const {
   if (!valid_.defined()) {
-    const auto in_block = torch::arange(size, numbers()).lt(sizes().view({-1, 1, 1}));
-    valid_ = in_block.logical_and(position().lt(lengths().view({-1, 1, 1})));
+    valid_ = position().lt(lengths().view({-1, 1, 1}));
+    if (sizes_.defined()) {
+      valid_ = valid_.logical_and(torch::arange(size, numbers()).lt(sizes_.view({-1, 1, 1})));
+    }
   }
   return valid_;
 }
@@ -121,19 +125,30 @@ at::Tensor Blocks::give(const at::Tensor& blocks) const {
   return move_rows(grid.reshape({-1, width}), place_of(), row_at());
 }
 
+at::Tensor Blocks::keys_of(const at::Tensor& index, const at::Tensor& used) const {
+  if (full_) {
+    return used.repeat_interleave(size, 3).unsqueeze(3);
+  }
+  const auto token = index.unsqueeze(4) * size + torch::arange(size, numbers());
+  const auto exists = token.lt(once(lengths()).view({-1, 1, 1, 1, 1}));
+  return exists.logical_and(used.unsqueeze(4)).flatten(3).unsqueeze(3);
+}
+
 at::Tensor key_mask(const at::Tensor& valid) {
   return valid.defined() ? valid.unsqueeze(1).unsqueeze(3) : valid;
 }
 
-at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index) {
+at::Tensor BlockList::of(const at::Tensor& blocks) const {
   const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2), size = blocks.size(3);
-  const auto sequence = torch::arange(batch, index.options()).view({-1, 1, 1, 1});
-  const auto head = torch::arange(heads, index.options()).view({-1, 1});
-  const auto row = (sequence * count + index.transpose(1, 2)) * heads + head;  // (B, blocks, H, G)
+  if (!row_.defined()) {
+    const auto sequence = torch::arange(0, batch * count * heads, count * heads, index_.options()).view({-1, 1, 1, 1});
+    const auto head = torch::arange(heads, index_.options()).view({-1, 1});
+    row_ = (index_.transpose(1, 2) * heads + (sequence + head)).flatten();  // (B, blocks, H, G)
+  }
   return blocks.transpose(1, 2)
       .reshape({batch * count * heads, size * blocks.size(4)})
-      .index_select(0, row.flatten())
-      .view({batch, count, heads, index.size(3) * size, blocks.size(4)})
+      .index_select(0, row_)
+      .view({batch, count, heads, index_.size(3) * size, blocks.size(4)})
       .transpose(1, 2);
 }
 
@@ -141,9 +156,13 @@ at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask) {
   return mask.defined() ? scores.masked_fill(mask.logical_not(), low_score(scores.scalar_type())) : scores;
 }
 
+at::Tensor first_of(const at::Tensor& x, int64_t axis, int64_t count) {
+  return count == x.size(axis) ? x : x.narrow(axis, 0, count);
+}
+
 at::Tensor first_tokens(const at::Tensor& blocks, int64_t first) {
   const auto tokens = blocks.flatten(2, 3);
-  return tokens.narrow(2, 0, std::min(first, tokens.size(2)));
+  return first_of(tokens, 2, std::min(first, tokens.size(2)));
 }
 
 at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first) {

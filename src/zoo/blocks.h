@@ -54,9 +54,14 @@ class Blocks {
   at::Tensor once(const at::Tensor& by_sequence) const {
     return plain_ ? by_sequence.narrow(0, 0, 1) : by_sequence;
   }
-  /// (B, blocks, size) of each place in its sequence, and whether a token stands there; made when first asked for.
+  /// Of each place its number in its sequence (B or 1, blocks, size), and whether a token stands there (B, blocks,
+  /// size); made when first asked for.
   const at::Tensor& position() const;
   const at::Tensor& valid() const;
+
+  /// Which keys there are in blocks that are listed for every block of queries, where `used`: both (B or 1, H or 1,
+  /// blocks, G) → (B or 1, H or 1, blocks, 1, G·size). Blocks of one size.
+  at::Tensor keys_of(const at::Tensor& index, const at::Tensor& used) const;
 
   /// (B) of each sequence: its length, its number of blocks, the tokens of a full block; made when first asked for.
   const at::Tensor& lengths() const;
@@ -89,13 +94,25 @@ class Blocks {
 /// undefined one.
 at::Tensor key_mask(const at::Tensor& valid);
 
-/// Blocks of keys for every block of queries: of (B, H, blocks, size, w) those that `index` (B, H, blocks, G) names,
-/// side by side: (B, H, blocks, G·size, w), blocks before heads in memory. `index` may have extent 1 in its first two
-/// axes.
-at::Tensor gather_blocks(const at::Tensor& blocks, const at::Tensor& index);
+/// Blocks of keys for every block of queries.
+class BlockList {
+ public:
+  /// index (B, H, blocks, G): which blocks; it may have extent 1 in its first two axes.
+  explicit BlockList(const at::Tensor& index) : index_(index) {}
+  /// Those of (B, H, blocks, size, w) side by side: (B, H, blocks, G·size, w), blocks before heads in memory. What is
+  /// gathered with one list has the same B, H and blocks.
+  at::Tensor of(const at::Tensor& blocks) const;
+
+ private:
+  at::Tensor index_;
+  mutable at::Tensor row_;  // of each block, as (B·blocks·H·G); made when first asked for
+};
 
 /// The low score where the mask is false; the scores themselves where it is undefined.
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask);
+
+/// The first `count` entries of x along an axis; x itself where it has no more, for slices are copied in backward.
+at::Tensor first_of(const at::Tensor& x, int64_t axis, int64_t count);
 
 /// The first tokens of every sequence, of blocks of one size: (B, H, first, w), or fewer where there are no more.
 at::Tensor first_tokens(const at::Tensor& blocks, int64_t first);

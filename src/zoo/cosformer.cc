@@ -87,11 +87,12 @@ class CosFormer : public ZooAttention {
     const auto v = by_heads(asked.take_padded(summing.wide(values)), heads);  // (B, H, m, d_h)
 
     // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
-    const auto at_q = waves(asking.size, m, q.scalar_type()), at_k = waves(asked.size, m, k.scalar_type());
-    const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };  // (B, n, 1)
-    const auto key_sums = torch::matmul(at_k.transpose(1, 2), k);                                  // (B, 2, d)
-    const auto total = wave(at_q, 0) * dot_by_heads(q, key_sums.narrow(1, 0, 1), heads) +
-                       wave(at_q, 1) * dot_by_heads(q, key_sums.narrow(1, 1, 1), heads);  // (B, n, H)
+    const bool alike = memory.sequences.begin.is_same(queries.sequences.begin);  // a sequence and itself
+    const auto at_q = waves(asking.size, m, q.scalar_type()),
+               at_k = alike ? at_q : waves(asked.size, m, k.scalar_type());
+    const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };   // (B, n, 1)
+    const auto key_sums = torch::matmul(at_k.transpose(1, 2), k);                                   // (B, 2, d)
+    const auto total = (at_q.unsqueeze(3) * dot_by_heads(q, key_sums.unsqueeze(2), heads)).sum(2);  // (B, n, H)
     const auto f_k = Waved::apply(by_heads(k, heads), wave(at_k, 0).unsqueeze(1), wave(at_k, 1).unsqueeze(1));
     const auto sums = torch::matmul(f_k.transpose(2, 3), v);  // (B, H, 2·d_h, d_h)
     const auto beside = torch::cat(sums.chunk(2, 2), 3);      // (B, H, d_h, 2·d_h)

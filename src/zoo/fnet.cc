@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 
+#include "nn/transformed.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
 
@@ -29,6 +31,39 @@ at::Tensor transform_each(const at::Tensor& x, const at::Tensor& lengths) {
   return torch::fft_ifft(product, size, 1).slice(1, 0, n) * chirp.unsqueeze(2);
 }
 
+/// Re(F_n X F_d) of x (B, n, d); lengths (B), with zeros in x beyond them, where they are not all n. Of real rows
+/// half the columns are enough: column d − j is column j with token t in the place of −t, conjugated.
+at::Tensor transformed(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
+  const auto columns = x.size(2) / 2 + 1, others = x.size(2) - columns;
+  if (!lengths) {
+    const auto some = torch::real(torch::fft_rfft2(x, std::nullopt, {1, 2}));
+    const auto again = some.narrow(2, 1, others);
+    return torch::cat({some, torch::cat({again.slice(1, 0, 1).flip(2), again.slice(1, 1).flip({1, 2})}, 1)}, 2);
+  }
+  const auto some = torch::real(transform_each(torch::fft_rfft(x, std::nullopt, 2), *lengths));
+  const auto length = lengths->clamp_min(1).unsqueeze(1);
+  const auto opposite = (-torch::arange(x.size(1), lengths->options())).remainder(length).unsqueeze(2);  // (B, n, 1)
+  return torch::cat({some, some.narrow(2, 1, others).gather(1, opposite.expand({-1, -1, others})).flip(2)}, 2);
+}
+
+/// The same with its gradient: the transforms' matrices are symmetric, so it is Re(F_n dY F_d).
+struct Transformed : torch::autograd::Function<Transformed> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const std::optional<at::Tensor>& lengths) {
+    context->saved_data["lengths"] = lengths;
+    return transformed(x, lengths);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {Transformed::apply(gradients[0], context->saved_data["lengths"].toOptional<at::Tensor>()), {}};
+  }
+};
+
+/// For transforms of functions by PyTorch's own operations.
+at::Tensor transform(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
+  return is_transformed(x) ? transformed(x, lengths) : Transformed::apply(x, lengths);
+}
+
 class FNet : public ZooAttention {
  public:
   FNet(const DBAttentionOptions& options_, const OptionValues& values_) : ZooAttention("fnet", options_, values_) {}
@@ -38,13 +73,9 @@ class FNet : public ZooAttention {
     const auto& [rows, sequences] = stream;
     const auto type = rows.scalar_type();
     const auto wide = type == at::kHalf || type == at::kBFloat16 ? rows.to(at::kFloat) : rows;
-    if (sequences.consecutive && sequences.padded_length > 0) {  // all of one length, and nothing between them
-      const auto x = wide.view({sequences.count(), sequences.padded_length, -1});  // (B, n, d)
-      return torch::real(torch::fft_fft2(x, std::nullopt, {1, 2})).to(type).reshape(rows.sizes());
-    }
     const auto blocks = Blocks::whole(sequences);
-    const auto hidden = torch::fft_fft(blocks.take_padded(wide), std::nullopt, 2);
-    return blocks.give_padded(torch::real(transform_each(hidden, blocks.lengths())).to(type));
+    const auto lengths = blocks.one_length() ? std::nullopt : std::optional(blocks.lengths());
+    return blocks.give_padded(transform(blocks.take_padded(wide), lengths).to(type));
   }
 };
 

@@ -16,18 +16,19 @@ Summing::Summing(at::ScalarType type) : given_(type) {
 at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
                             double eps) {
   // A last column of ones: the weights' own sums beside those of the values.
-  const auto one = valid.to(v.scalar_type()).unsqueeze(1).unsqueeze(3).expand({-1, v.size(1), -1, -1});
-  const auto more_v = torch::cat({v, one}, 3);
+  const auto ones = [&] { return valid.to(v.scalar_type()).unsqueeze(1).unsqueeze(3).expand({-1, v.size(1), -1, -1}); };
+  const auto more_v = valid.defined() ? torch::cat({v, ones()}, 3) : at::constant_pad_nd(v, {0, 1}, 1);
   const auto sums = torch::matmul(f_k.transpose(2, 3), more_v) + eps * more_v.sum(2, /*keepdim=*/true);
   const auto all = torch::matmul(f_q, sums) + (eps * sums).sum(2, /*keepdim=*/true);  // (B, H, n, w + 1)
   const auto total = all.narrow(3, v.size(3), 1);
-  return all.narrow(3, 0, v.size(3)) / total.masked_fill(total.eq(0), 1);
+  return all.narrow(3, 0, v.size(3)) / (valid.defined() ? total.masked_fill(total.eq(0), 1) : total);
 }
 
 at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads) {
-  const auto own = torch::eye(heads, y.options()).unsqueeze(2);      // (H, H, 1)
-  const auto rows = (y.unflatten(2, {heads, -1}) * own).flatten(2);  // (B, H, H·w)
-  return torch::matmul(rows, x.transpose(1, 2)).transpose(1, 2);
+  const auto own = torch::eye(heads, y.options()).unsqueeze(2);                       // (H, H, 1)
+  const auto rows = (y.unflatten(-1, {heads, -1}) * own).flatten(-2).flatten(1, -2);  // (B, H or k·H, H·w)
+  const auto all = torch::matmul(rows, x.transpose(1, 2)).transpose(1, 2);
+  return y.dim() == 3 ? all : all.unflatten(2, {y.size(1), heads});
 }
 
 at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight) {
@@ -43,7 +44,7 @@ at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at
   const auto tokens = widened(x);
   const auto weight_v = widened(w_v->weight), bias_v = widened(w_v->bias);
   const auto weight_o = widened(w_o->weight), bias_o = widened(w_o->bias);
-  if (f_q.size(1) < d) {  // d × d matrices would cost more than the tokens do
+  if (f_q.size(1) <= d) {  // d × d matrices would cost no less than the tokens do
     const auto sums = torch::matmul(by_heads(f_k, heads).transpose(2, 3),
                                     by_heads(at::linear(tokens, weight_v, bias_v), heads));  // (B, H, w, w)
     return at::linear(torch::matmul(by_heads(f_q, heads), sums).transpose(1, 2).flatten(2), weight_o, bias_o);

@@ -33,7 +33,7 @@ class Summing {
 
 /// Σ_j (φ_i·ψ_j) v[j] / Σ_j φ_i·ψ_j with φ = f_q + eps and ψ = f_k + eps, the sums over keys first: f_q (B, H, n, m),
 /// f_k (B, H, m_keys, m) and v (B, H, m_keys, w) with zeros for keys that do not exist, which have no ψ; valid
-/// (B, m_keys) tells them. Neither φ nor ψ is written out.
+/// (B, m_keys) tells them, and is undefined where all exist. Neither φ nor ψ is written out.
 at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
                             double eps);
 
@@ -43,7 +43,7 @@ inline at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
 }
 
 /// x_i · y_h for every token and head: x (B, n, H·w), and y (B, 1 or H, H·w), whose row h counts for the w entries of
-/// head h → (B, n, H). Heads are never taken apart in memory.
+/// head h → (B, n, H); of several such y, (B, k, 1 or H, H·w) → (B, n, k, H). Heads are never taken apart in memory.
 at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads);
 
 /// x_i times a number for every token and head: x (B, n, H·w), weight (B, n, H).

@@ -44,8 +44,8 @@ class Linformer : public ZooAttention {
   /// nothing.
   std::pair<at::Tensor, at::Tensor> compressed(const Stream& memory, const Blocks& asked) {
     const auto heads = options.heads();
-    const auto e = e_.narrow(2, 0, asked.size);
-    const auto f = f_.defined() ? f_.narrow(2, 0, asked.size) : e;
+    const auto e = first_of(e_, 2, asked.size);
+    const auto f = f_.defined() ? first_of(f_, 2, asked.size) : e;
     if (e.size(0) > 1) {
       return {torch::matmul(e, asked.take_whole(w_k->forward(memory.rows), heads)),
               torch::matmul(f, asked.take_whole(w_v->forward(memory.rows), heads))};

@@ -55,7 +55,7 @@ class Performer : public ZooAttention {
     const auto f_k = features(asked.take_whole(summing.wide(k), heads), asked.real_whole(), true);
     const auto v = asked.take_whole(summing.wide(values), heads);
     const auto eps = choice("kernel") == "relu" ? kReluEps : scale() * kSoftmaxEps;
-    const auto mixed = kernel_attention(f_q, f_k, v, asked.valid().squeeze(1), eps);
+    const auto mixed = kernel_attention(f_q, f_k, v, asked.real_whole(), eps);
     return w_o->forward(asking.give_whole(summing.narrow(mixed)));
   }
 

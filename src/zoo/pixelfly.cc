@@ -37,10 +37,9 @@ class Pixelfly : public ZooAttention {
     const auto strides = torch::ones_like(steps).bitwise_left_shift(steps).bitwise_right_shift(1);
     const auto partner = own.unsqueeze(1).bitwise_xor(strides);  // (blocks, G)
     const auto there = partner.lt(count);
-    const auto list = partner.clamp_max(count - 1).view({1, 1, count, -1});
-    const auto exists = gather_blocks(blocks.once(blocks.valid()).unsqueeze(1).unsqueeze(4), list).squeeze(4);
-    const auto mask = exists.logical_and(there.repeat_interleave(blocks.size, 1)).unsqueeze(3);
-    std::vector<Seen> seen{{gather_blocks(k, list), gather_blocks(v, list), mask}};
+    const auto index = partner.clamp_max(count - 1).view({1, 1, count, -1});
+    const BlockList list(index);
+    std::vector<Seen> seen{{list.of(k), list.of(v), blocks.keys_of(index, there.view(index.sizes()))}};
     if (rank == 0) {
       return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
     }

@@ -330,8 +330,8 @@ struct Mean : torch::autograd::Function<Mean> {
     }
     /// The exact pairs of a piece, and outside the band their estimates; keys that do not exist have none.
     Tensor with_estimates(const Tensor& exact, const Layout& layout, const MapPiece& piece) const {
-      const auto estimates = products(matrices(f, piece), matrices(layout.windows(g), piece), piece);
-      return torch::where(piece.of(outside, 3), estimates, exact);
+      auto estimates = products(matrices(f, piece), matrices(layout.windows(g), piece), piece);
+      return at::where_out(estimates, piece.of(outside, 3), estimates, exact);
     }
     static Tensor products(const Tensor& a, const Tensor& b, const MapPiece& piece) {
       return wide_matmul(a, b.transpose(1, 2)).view({piece.count[0], piece.count[1], piece.count[2], -1, b.size(1)});

@@ -21,19 +21,21 @@ class SparseTransformer : public ZooAttention {
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
-    // The last c places of each block, by the sequence's own block size: (B or 1, c).
+    // The last c places of each block, by the sequence's own block size: keys and which of them exist.
     const auto columns = std::min(integer("summary"), blocks.size);
-    const auto place = blocks.once(blocks.sizes()).unsqueeze(1) - columns + torch::arange(columns, blocks.numbers());
-    const auto index = place.clamp_min(0).view({-1, 1, 1, columns, 1});
     const bool one_size = size > 0 || blocks.one_length();
+    const auto place =
+        one_size ? at::Tensor() : blocks.sizes().view({-1, 1, 1}) - columns + torch::arange(columns, blocks.numbers());
     const auto summary = [&](const at::Tensor& rows) {
+      const auto index = [&] { return place.clamp_min(0).view({-1, 1, 1, columns, 1}); };
       const auto last = one_size ? rows.slice(3, blocks.size - columns)
-                                 : rows.gather(3, index.expand({-1, heads, count, -1, rows.size(4)}));
+                                 : rows.gather(3, index().expand({-1, heads, count, -1, rows.size(4)}));
       return last.flatten(2, 3).unsqueeze(2);
     };
-    const auto exists = blocks.once(blocks.valid())
-                            .gather(2, place.clamp_min(0).unsqueeze(1).expand({-1, count, -1}))
-                            .logical_and(place.ge(0).unsqueeze(1));  // (B or 1, blocks, c)
+    const auto valid = blocks.once(blocks.valid());
+    const auto exists = one_size ? valid.slice(2, blocks.size - columns)
+                                 : valid.gather(2, place.clamp_min(0).expand({-1, count, -1}))
+                                       .logical_and(place.ge(0));  // (B or 1, blocks, c)
     const auto block = torch::arange(count, blocks.numbers());
     const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
     const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);

@@ -187,14 +187,14 @@ class Synthesizer : public ZooAttention {
   at::Tensor synthetic(const Stream& stream, const Blocks& blocks) {
     const auto n = blocks.size;
     if (r_.defined()) {
-      return r_.slice(1, 0, n).slice(2, 0, n).unsqueeze(0);
+      return first_of(first_of(r_, 1, n), 2, n).unsqueeze(0);
     }
     if (r_1_.defined()) {
-      return torch::matmul(r_1_.slice(1, 0, n), r_2_.slice(1, 0, n).transpose(1, 2)).unsqueeze(0);
+      return torch::matmul(first_of(r_1_, 1, n), first_of(r_2_, 1, n).transpose(1, 2)).unsqueeze(0);
     }
     const auto hidden = blocks.take_whole(w_1_->forward(stream.rows).relu(), options.heads());
     if (w_2_.defined()) {
-      return torch::matmul(hidden, w_2_.slice(2, 0, n));
+      return torch::matmul(hidden, first_of(w_2_, 2, n));
     }
     const auto a = torch::matmul(hidden, w_a_), b = torch::matmul(hidden, w_b_);
     const auto key = torch::arange(n, blocks.numbers());

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,17 +15,18 @@ from .records import member
 UNSEEN = "torch cannot look into a layer of the zoo, which C++ computes"
 
 
-@contextlib.contextmanager
-def sentences() -> Iterator[None]:
+class Sentences:
     """What the C++ library refuses is a wrong argument: ValueError, with its sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        sentence = str(error).split("\nException raised from")[0]
-        at = sentence.find("dba::")
-        if at < 0:
-            raise
-        raise ValueError(sentence[at:].strip()) from None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError):
+            sentence = str(error).split("\nException raised from")[0]
+            at = sentence.find("dba::")
+            if at >= 0:
+                raise ValueError(sentence[at:].strip()) from None
 
 
 def bounds_of(sequences: Sequences) -> tuple[Tensor, Tensor, list[int]]:
@@ -92,7 +91,7 @@ class ZooLayer(nn.Module):
 
     def _make(self) -> list[tuple[str, Tensor, bool]]:
         """Makes the C++ layer by its recipe. Returns its tensors: name, first value and whether it is trained."""
-        with sentences():
+        with Sentences():
             layer = torch.classes.dba.ZooLayer(*self._recipe)
         # In a tuple torch.export does not find it, so that `_call` can say why it cannot be exported.
         self._held = (layer,)
@@ -134,10 +133,14 @@ class ZooLayer(nn.Module):
     def tensor(self, name: str) -> Tensor | None:
         """The tensor that the C++ layer has under that name; refused where it is none of its shape."""
         shape = self._shapes[name]
-        try:
-            value = operator.attrgetter(name)(self)
-        except AttributeError:
-            value = None
+        part, _, leaf = name.rpartition(".")
+        owner = self._modules.get(part) if part else self
+        value = None if owner is None else owner._parameters.get(leaf)
+        if value is None:  # a buffer, or what a parametrization computes
+            try:
+                value = operator.attrgetter(name)(self)
+            except AttributeError:
+                value = None
         if (value.shape if isinstance(value, Tensor) else value) != shape:
             wanted = "None" if shape is None else f"a tensor of shape {tuple(shape)}"
             raise ValueError(f"dba.zoo.{self.member.name}: {name} must be {wanted}, got {describe(value)}; the layer "
@@ -150,7 +153,7 @@ class ZooLayer(nn.Module):
         if torch.compiler.is_exporting():
             raise ValueError(f"dba.zoo.{self.member.name}: {UNSEEN}; export models of dba.DBAttention")
         tensors = [tensor for name in self._shapes if (tensor := self.tensor(name)) is not None]
-        with sentences():
+        with Sentences():
             return getattr(self._held[0], method)(tensors, self.training, *arguments)
 
     # The C++ layer is made anew from its recipe; tensors travel as those of any module.
