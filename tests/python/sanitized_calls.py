@@ -1,4 +1,4 @@
-"""Calls the CUDA operators, forward and backward, for compute-sanitizer (scripts/check_gpu.sh).
+"""Calls the CUDA operators, forward and backward where they have one, for compute-sanitizer (scripts/check_gpu.sh).
 
 Operands are made on the CPU and copied over, results are copied back before anybody looks at them: no kernel but ours
 writes what ours read, and none but ours reads what ours write. All that is asked of a result is that it is finite; that
@@ -114,6 +114,15 @@ def fold_stack(make, case):
     return torch.ops.dba.fold_stack(make(D_P, 256), weights, [None, None], make(SLOTS, 256), make(SLOTS), HEADS, 0.5)
 
 
+def sums_beyond(make, case):
+    return [torch.ops.dba.sums_beyond(make(3, 21, 33, 65).detach(), 1, 3)]
+
+
+def code_agreement(make, case):
+    codes = torch.randint(0, 4, (2, 70, 65), generator=make.generator).to(torch.int16).cuda()
+    return [torch.ops.dba.code_agreement(codes[:, :, :33], codes[:, 1:34], case.dtype)]
+
+
 def both_passes(make, case, width, heads=HEADS, score_rows=SLOTS, linear=0):
     """Each over tokens of its own: nobody adds up their gradients, which cuBLAS may have written by the copy engine."""
     batch = Batch(LENGTHS)
@@ -142,9 +151,10 @@ def tf32(make, case):
 
 
 OPERATORS = {f.__name__: f for f in (attention, core, compress, restore, residual_norm, residual_sum, gelu, relu, fold,
-                                     fold_stack, odd_width, two_wide_tiles, tf32)}
+                                     fold_stack, sums_beyond, code_agreement, odd_width, two_wide_tiles, tf32)}
 WITH_FORMS = ("attention", "core")
-WITHOUT_DROPOUT = ("fold", "fold_stack")
+WITHOUT_GRADIENT = ("sums_beyond", "code_agreement")
+WITHOUT_DROPOUT = ("fold", "fold_stack", *WITHOUT_GRADIENT)
 GENERAL_ALONE = ("odd_width", "two_wide_tiles", "tf32")  # what the general kernels serve on every GPU
 
 
@@ -165,7 +175,8 @@ def call(case):
     make = Operands(case.dtype)
     outputs = OPERATORS[case.operator](make, case)
     directions = [torch.randn(out.shape, generator=make.generator).to(out.dtype).cuda() for out in outputs]
-    gradients = torch.autograd.grad(outputs, [t for t in make.made if t is not None], directions)
+    made = [t for t in make.made if t is not None and case.operator not in WITHOUT_GRADIENT]
+    gradients = torch.autograd.grad(outputs, made, directions) if made else ()
     torch.cuda.synchronize()
     results = [t.detach().cpu() for t in (*outputs, *gradients)]
     for index, result in enumerate(results):
