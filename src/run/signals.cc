@@ -1,20 +1,35 @@
 #include "dba/run/signals.h"
 
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 #include <stdexcept>
 
 namespace dba::run {
 namespace {
 
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use no other");
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
+              "a signal handler may use no other");
 std::atomic<int> stop_signal{0};
+std::atomic<int64_t> asked_at{0};
 std::atomic<bool> in_place{false};
 
+int64_t milliseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 extern "C" void ask_to_stop(int signal) {
-  int none = 0;
-  if (stop_signal.compare_exchange_strong(none, signal))
+  const auto now = milliseconds();
+  int64_t never = 0;
+  if (asked_at.compare_exchange_strong(never, now)) {
+    stop_signal = signal;
     return;
-  // The second one. It is blocked while its handler runs, and does its work on return.
+  }
+  if (now - asked_at < kSameRequest.count())
+    return;
+  // The second request. The signal is blocked while its handler runs, and does its work on return.
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -34,6 +49,7 @@ StopSignals::StopSignals() {
   if (in_place.exchange(true))
     throw std::logic_error("StopSignals: there is one already; a program needs only one");
   stop_signal = 0;
+  asked_at = 0;
   install(SIGTERM, old_term_);
   install(SIGINT, old_int_);
   if (old_int_.sa_handler == SIG_IGN)

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 
 #include "dba/run/signals.h"
 
@@ -41,6 +42,7 @@ TEST(StopSignals, TheSecondEndsTheProgram) {
       const int status = status_of([first, second] {
         const StopSignals signals;
         ::raise(first);
+        std::this_thread::sleep_for(kSameRequest);
         ::raise(second);
         return 0;
       });
@@ -48,6 +50,18 @@ TEST(StopSignals, TheSecondEndsTheProgram) {
       EXPECT_EQ(WTERMSIG(status), second);
     }
   }
+}
+
+TEST(StopSignals, TwoAtOnceAreOneRequest) {
+  const int status = status_of([] {
+    const StopSignals signals;
+    ::raise(SIGTERM);
+    ::raise(SIGTERM);
+    ::raise(SIGINT);
+    return StopSignals::received();
+  });
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), SIGTERM);
 }
 
 int counted = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <csignal>
 
 namespace dba::run {
@@ -7,8 +8,12 @@ namespace dba::run {
 /// What a program ends with that stopped because the time given to it was over; its state is saved.
 inline constexpr int kTimeIsOver = 3;
 
-/// While it lives, the first SIGINT or SIGTERM only asks: the program finishes its step, saves and ends. A second one
-/// ends it at once, as if nobody had caught it. One object at a time (std::logic_error otherwise).
+/// Signals that come so soon after the first are still the same request: `timeout` and batch systems signal a program
+/// and then its process group.
+inline constexpr std::chrono::milliseconds kSameRequest{250};
+
+/// While it lives, the first SIGINT or SIGTERM only asks: the program finishes its step, saves and ends. A second
+/// request ends it at once, as if nobody had caught it. One object at a time (std::logic_error otherwise).
 /// A SIGINT that was ignored before, as in a shell's background job, stays ignored.
 class StopSignals {
  public:
