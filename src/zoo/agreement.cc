@@ -40,6 +40,7 @@ void count_row(const int16_t* query, const int16_t* keys, int64_t hashes, int64_
 }
 
 Tensor agreement_cpu(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {
+  check_codes(code_q, code_k);
   const auto n = code_q.size(1), hashes = code_q.size(2), m = code_k.size(2);
   const auto q = code_q.contiguous(), k = code_k.contiguous();
   auto counts = torch::empty({q.size(0), n, m}, q.options().dtype(type == at::kDouble ? type : at::kFloat));
@@ -67,6 +68,15 @@ TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
 }
 
 }  // namespace
+
+void check_codes(const Tensor& code_q, const Tensor& code_k) {
+  TORCH_CHECK(code_q.scalar_type() == at::kShort && code_k.scalar_type() == at::kShort,
+              "dba::code_agreement: codes must be int16, got ", code_q.scalar_type(), " and ", code_k.scalar_type());
+  TORCH_CHECK(
+      code_q.dim() == 3 && code_k.dim() == 3 && code_q.size(0) == code_k.size(0) && code_q.size(2) == code_k.size(1),
+      "dba::code_agreement: codes must be (G, n, hashes) and (G, hashes, m), got ", code_q.sizes(), " and ",
+      code_k.sizes());
+}
 
 Tensor agreement_composed(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {
   auto counts = torch::zeros({code_q.size(0), code_q.size(1), code_k.size(2)}, code_q.options());

@@ -11,4 +11,7 @@ at::Tensor agreement(const at::Tensor& code_q, const at::Tensor& code_k, at::Sca
 /// The same in plain operators, for devices without a kernel.
 at::Tensor agreement_composed(const at::Tensor& code_q, const at::Tensor& code_k, at::ScalarType type);
 
+/// What every kernel asks of its operands.
+void check_codes(const at::Tensor& code_q, const at::Tensor& code_k);
+
 }  // namespace dba::zoo

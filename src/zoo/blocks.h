@@ -54,9 +54,7 @@ class Blocks {
   at::Tensor once(const at::Tensor& by_sequence) const {
     return plain_ ? by_sequence.narrow(0, 0, 1) : by_sequence;
   }
-  /// Of each place its number in its sequence (B or 1, blocks, size), and whether a token stands there (B, blocks,
-  /// size); made when first asked for.
-  const at::Tensor& position() const;
+  /// (B, blocks, size) of each place whether a token stands there; made when first asked for.
   const at::Tensor& valid() const;
 
   /// Which keys there are in blocks that are listed for every block of queries, where `used`: both (B or 1, H or 1,
@@ -80,6 +78,8 @@ class Blocks {
   /// `sizes` is undefined where every sequence has blocks of `size` tokens.
   Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size, int64_t count);
 
+  /// (B or 1, blocks, size) of each place its number in its sequence.
+  const at::Tensor& position() const;
   /// (B·blocks·size) the row at each place, −1 for none; (N) the place of each row, −1 for rows of nobody.
   const at::Tensor& row_at() const;
   const at::Tensor& place_of() const;

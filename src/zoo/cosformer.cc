@@ -87,9 +87,8 @@ class CosFormer : public ZooAttention {
     const auto v = by_heads(asked.take_padded(summing.wide(values)), heads);  // (B, H, m, d_h)
 
     // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
-    const bool alike = memory.sequences.begin.is_same(queries.sequences.begin);  // a sequence and itself
-    const auto at_q = waves(asking.size, m, q.scalar_type()),
-               at_k = alike ? at_q : waves(asked.size, m, k.scalar_type());
+    const auto at_q = waves(asking.size, m, q.scalar_type());
+    const auto at_k = asked.size == asking.size ? at_q : waves(asked.size, m, k.scalar_type());
     const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };   // (B, n, 1)
     const auto key_sums = torch::matmul(at_k.transpose(1, 2), k);                                   // (B, 2, d)
     const auto total = (at_q.unsqueeze(3) * dot_by_heads(q, key_sums.unsqueeze(2), heads)).sum(2);  // (B, n, H)

@@ -72,6 +72,7 @@ Tensor running_sums(const Tensor& x, bool from_the_end) {
 }
 
 Tensor sums_beyond_cpu(const Tensor& x, int64_t before, int64_t after) {
+  check_sums_beyond(x, before, after);
   return x.scalar_type() == at::kFloat ? floats_beyond(x, before, after) : sums_beyond_composed(x, before, after);
 }
 
@@ -88,6 +89,12 @@ TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
 }
 
 }  // namespace
+
+void check_sums_beyond(const Tensor& x, int64_t before, int64_t after) {
+  TORCH_CHECK(x.dim() == 4, "dba::sums_beyond: x must be (c, rows, a, b), got ", x.sizes());
+  TORCH_CHECK(before >= 0 && after >= 0, "dba::sums_beyond: before and after must be at least 0, got ", before, " and ",
+              after);
+}
 
 Tensor sums_beyond_composed(const Tensor& x, int64_t before, int64_t after) {
   const auto rows = x.size(1);

@@ -12,4 +12,7 @@ at::Tensor sums_beyond(const at::Tensor& x, int64_t before, int64_t after);
 /// The same in plain operators, for devices and types without a kernel.
 at::Tensor sums_beyond_composed(const at::Tensor& x, int64_t before, int64_t after);
 
+/// What every kernel asks of its operands.
+void check_sums_beyond(const at::Tensor& x, int64_t before, int64_t after);
+
 }  // namespace dba::zoo

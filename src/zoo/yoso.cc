@@ -179,8 +179,9 @@ struct Bernoulli : torch::autograd::Function<Bernoulli> {
     return {dq, dk, dv};
   }
 
-  /// Nanoseconds, measured with backward passes of heads of 8 to 64 columns (16 to 64 on an H200), 32 hashes and 256
-  /// buckets, at 512 to 8,192 tokens (16,384 on the H200, whose tables take over at 17,000 to 33,000).
+  /// Nanoseconds, measured with backward passes of 512 to 8,192 tokens in heads of 8 to 64 columns, 32 hashes and 256
+  /// buckets, on one and two threads: tables take over at 2,000 to 5,800 tokens. On an H200, up to 16,384 tokens in
+  /// heads of 16 to 64: at 17,000 to 33,000.
   static bool pairs_are_faster(const Tensor& q, const Tensor& k, int64_t hashes, int64_t buckets) {
     const auto n = q.size(1), m = k.size(1), size = rows_of_bucket_block(q.device());
     const auto blocks = Buckets::blocks_of(n, buckets, size) + Buckets::blocks_of(m, buckets, size);
@@ -188,7 +189,7 @@ struct Bernoulli : torch::autograd::Function<Bernoulli> {
     const auto pairs = static_cast<double>(n) * static_cast<double>(m);
     const auto width = static_cast<double>(q.size(2));
     return q.is_cpu()
-               ? pairs * (2 + static_cast<double>(hashes) / 24 + width / 28) <= products * (400 + width * width / 2)
+               ? pairs * (2 + static_cast<double>(hashes) / 24 + width / 28) <= products * (420 + width * width * 0.65)
                : pairs * (0.011 + width / 25'000) <= products * (20 + width * 1.25);
   }
 
@@ -261,11 +262,9 @@ Member yoso_member() {
           "(1 − arccos(q_i·k_j)/π)^τ; y_i = Σ_j w_ij v_j over its Euclidean norm. Kind sampled: m hashes, drawn once "
           "from the seed, and for each a table of 2^τ sums of values, in backward of d_h × d_h matrices, linear in n; "
           "where comparing all pairs of codes is faster, that is done: forward up to 2^τ keys (m·d_h on a GPU), "
-          "backward up to some thousand (some ten thousand on a GPU). Memory is linear throughout. Kind expectation: "
-          "the "
-          "chance itself, of all pairs. In both the gradient of a weight is (τ/2) w_ij, the paper's bounded "
-          "substitute. "
-          "A padded token has a zero value, whatever its bucket.",
+          "backward up to some thousand (some ten thousand on a GPU). Memory is linear throughout. Kind "
+          "expectation: the chance itself, of all pairs. In both the gradient of a weight is (τ/2) w_ij, the paper's "
+          "bounded substitute. A padded token has a zero value, whatever its bucket.",
       .options = {{"kind", "sampled", "hashes or their expectation", 0, {"sampled", "expectation"}},
                   {"tau", "8", "bits τ of a hash, 16 at most", 1, {}},
                   {"hashes", "32", "hashes m of kind sampled", 1, {}},

@@ -493,7 +493,8 @@ def test_sums_beyond_a_window_are_those_of_their_rows(device, shape, before, aft
     x = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     i, j = torch.arange(shape[1])[:, None], torch.arange(shape[1])[None]
     beyond = ((j <= i - before) | (j >= i + after)).double()
-    for dtype, tolerance in ((torch.float64, 1e-13), (torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
+    for dtype, tolerance in ((torch.float64, 1e-13), (torch.float32, 1e-6), (torch.float16, 2e-3),
+                             (torch.bfloat16, 2e-2)):
         given = x.to(device, dtype)
         expected = torch.einsum("ij,cjab->ciab", beyond, given.double().cpu())
         found = torch.ops.dba.sums_beyond(given, before, after)
@@ -501,3 +502,15 @@ def test_sums_beyond_a_window_are_those_of_their_rows(device, shape, before, aft
         assert (found.double().cpu() - expected).norm() <= tolerance * expected.norm()
         strided = given.transpose(2, 3).contiguous().transpose(2, 3)
         assert torch.equal(torch.ops.dba.sums_beyond(strided, before, after), found)
+
+
+def test_the_inner_operators_of_the_zoo_refuse_what_their_kernels_could_not_read():
+    x, codes = torch.ones(2, 5, 3, 4), torch.zeros(2, 5, 3, dtype=torch.int16)
+    with pytest.raises(RuntimeError, match=r"dba::sums_beyond: before and after must be at least 0, got -1 and 2"):
+        torch.ops.dba.sums_beyond(x, -1, 2)
+    with pytest.raises(RuntimeError, match=r"dba::sums_beyond: x must be \(c, rows, a, b\), got \[2, 5, 3\]"):
+        torch.ops.dba.sums_beyond(x[..., 0], 1, 2)
+    with pytest.raises(RuntimeError, match=r"dba::code_agreement: codes must be .*, got \[2, 5, 3\] and \[2, 5, 3\]"):
+        torch.ops.dba.code_agreement(codes, codes, torch.float32)
+    with pytest.raises(RuntimeError, match=r"dba::code_agreement: codes must be int16, got Long and Short"):
+        torch.ops.dba.code_agreement(codes.long(), codes.transpose(1, 2), torch.float32)

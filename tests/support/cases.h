@@ -68,6 +68,10 @@ class Random {
   at::Tensor leaf(at::IntArrayRef sizes, double deviation = 1.0) {
     return normal(sizes, deviation).requires_grad_(true);
   }
+  /// 0 … end − 1.
+  at::Tensor integers(int64_t end, at::IntArrayRef sizes) {
+    return at::randint(end, sizes, generator_, at::TensorOptions().dtype(at::kLong));
+  }
   at::Tensor permutation(int64_t n) {
     return at::randperm(n, generator_, at::TensorOptions().dtype(at::kLong));
   }

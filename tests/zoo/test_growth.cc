@@ -90,5 +90,10 @@ TEST(ZooGrowth, TheExpectationOfYosoKeepsNoMap) {
   EXPECT_LT(growth(zoo::member("yoso"), {{"kind", "expectation"}}), 2.2);
 }
 
+TEST(ZooGrowth, YosoInBucketsKeepsNoMap) {
+  // Few buckets and hashes: both lengths are trained by tables.
+  EXPECT_LT(growth(zoo::member("yoso"), {{"tau", "2"}, {"hashes", "3"}}), 2.2);
+}
+
 }  // namespace
 }  // namespace dba::test

@@ -105,6 +105,20 @@ TEST_P(ZooMember, RecordSaysWhetherItAttendsToAnotherStream) {
   EXPECT_EQ(record.cross_attention, answers);
 }
 
+TEST_P(ZooMember, MemoryMayShareOneBoundWithTheQueries) {
+  if (!record.cross_attention)
+    return;
+  const auto module = layer_of(member, {});
+  auto& layer = dynamic_cast<zoo::ZooAttention&>(*module);
+  const at::Tensor x = Random(3).normal({20, 8}), memory = Random(4).normal({20, 8});
+  const at::Tensor begin = torch::tensor({0, 10}, at::kLong), end = torch::tensor({7, 14}, at::kLong);
+  const auto of = [&](const at::Tensor& memory_begin) {
+    const auto in_memory = Sequences::ranges(memory_begin, torch::tensor({3, 20}, at::kLong), 20);
+    return layer.attend_to(x, Sequences::ranges(begin, end, 20), memory, in_memory).y;
+  };
+  EXPECT_TRUE(identical(of(begin), of(begin.clone())));
+}
+
 TEST_P(ZooMember, RecordSaysWhetherItTakesMasks) {
   const auto layer = layer_of(member, {});
   auto& attention = dynamic_cast<Attention&>(*layer);

@@ -193,8 +193,7 @@ TEST(Yoso, SumsWithinBucketsAreThoseOfTheirPairs) {
     const at::Tensor q = rows(n), k = rows(m), v = rows(m), dy = rows(n);
     // Of 16 bits some codes are negative; few of many buckets hold anybody.
     const auto codes = [&](int64_t count) {
-      const auto number = torch::randint(std::min<int64_t>(buckets, 5), {groups, count, hashes}, at::kLong);
-      return (buckets - 1 - number).to(at::kShort);
+      return (buckets - 1 - random.integers(std::min<int64_t>(buckets, 5), {groups, count, hashes})).to(at::kShort);
     };
     const at::Tensor code_q = codes(n), code_k = codes(m);
     const at::Tensor shared = code_q.unsqueeze(2).eq(code_k.unsqueeze(1)).sum(3).to(at::kDouble);  // (groups, n, m)
@@ -211,15 +210,15 @@ TEST(Yoso, ASequenceInBucketsHasNoPartInAnother) {
   Random random(23);
   const auto rows = [&] { return random.normal({2, 40, 4}); };
   const at::Tensor q = rows(), k = rows(), v = rows(), dy = rows();
-  const at::Tensor codes = torch::randint(4, {2, 40, 3}, at::kShort);
-  const auto sums = [&](int64_t at_once) {
-    const auto [for_q, for_k] = zoo::sums_within_buckets(q, k, v, dy, codes, codes, 4, at::kDouble, at_once);
+  const at::Tensor codes = random.integers(4, {2, 40, 3}).to(at::kShort);
+  const auto sums = [&] {
+    const auto [for_q, for_k] = zoo::sums_within_buckets(q, k, v, dy, codes, codes, 4, at::kDouble, 1 << 20);
     return torch::stack({for_q[0], for_k[0]});
   };
-  const at::Tensor before = sums(1 << 20);
+  const at::Tensor before = sums();
   for (const at::Tensor& operand : {q, k, v, dy})
     operand[1].fill_(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_TRUE(identical(sums(1 << 20), before));
+  EXPECT_TRUE(identical(sums(), before));
 }
 
 TEST(Scatterbrain, SumsBeyondAWindowAreThoseOfTheirRows) {
@@ -261,8 +260,9 @@ INSTANTIATE_TEST_SUITE_P(Members, ZooValues, ::testing::ValuesIn(zoo_cases()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST(ZooAgreement, IsCountedAlikeByTheKernelAndByPlainOperators) {
-  const at::Tensor queries = torch::randint(-3, 3, {2, 5, 9}, at::kShort);
-  const at::Tensor keys = torch::randint(-3, 3, {2, 9, 70}, at::kShort);
+  Random random(24);
+  const at::Tensor queries = (random.integers(6, {2, 5, 9}) - 3).to(at::kShort);
+  const at::Tensor keys = (random.integers(6, {2, 9, 70}) - 3).to(at::kShort);
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
     EXPECT_TRUE(identical(zoo::agreement_composed(queries, keys, type), zoo::agreement(queries, keys, type))) << type;
 }

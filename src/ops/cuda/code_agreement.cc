@@ -18,6 +18,7 @@ CountType count_type(at::ScalarType type) {
 }
 
 at::Tensor code_agreement_cuda(const at::Tensor& code_q, const at::Tensor& code_k, at::ScalarType dtype) {
+  zoo::check_codes(code_q, code_k);
   const c10::cuda::CUDAGuard guard(code_q.device());
   if (!gpu_obstacle().empty()) {
     return zoo::agreement_composed(code_q, code_k, dtype);

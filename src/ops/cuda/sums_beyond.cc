@@ -14,6 +14,7 @@ namespace dba::ops::cuda {
 namespace {
 
 at::Tensor sums_beyond_cuda(const at::Tensor& given, int64_t before, int64_t after) {
+  zoo::check_sums_beyond(given, before, after);
   const c10::cuda::CUDAGuard guard(given.device());
   if (given.scalar_type() == at::kDouble || !gpu_obstacle().empty()) {
     return zoo::sums_beyond_composed(given, before, after);
