@@ -1,14 +1,17 @@
-"""Small members of the zoo and tokens for them."""
+"""Small members of the zoo and tokens for them, and the devices to run them on."""
 
 import pathlib
 import sys
 
+import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 import dba  # noqa: E402
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(),
+                                                                reason="torch finds no GPU"))]
 D, HEADS, LONGEST = 16, 2, 40
 # Small enough that sequences of forty tokens have several blocks, chunks and segments.
 OPTIONS = {
