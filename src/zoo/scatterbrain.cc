@@ -35,11 +35,11 @@ void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
   }
 }
 
-/// How blocks of a band lie in memory. Every sequence and head has `rows` blocks, `reach` more on both sides than there
-/// are tokens for, one sequence and head behind the other, and a few more in the end. So the keys beside a block are a
-/// window on neighbouring rows, and windows follow each other at one distance: a batch of products without a copy. Keys
-/// begin with block `reach`, queries with block 0; the last blocks of queries are idle, and their windows are partly
-/// another's.
+/// How blocks of a band lie in memory: one sequence and head behind the other, `rows` blocks each, and a few more in
+/// the end. Keys begin with block `reach`; the empty blocks before them are also those behind the keys of the sequence
+/// and head before. So the keys beside a block are a window on neighbouring rows, and windows follow each other at one
+/// distance: a batch of products without a copy. Queries begin with block 0; the last `reach` blocks are idle, and
+/// their windows are partly another's.
 struct Layout {
   Layout(const Tensor& blocks_, int64_t reach_)
       : batch(blocks_.size(0)),
@@ -47,7 +47,7 @@ struct Layout {
         blocks(blocks_.size(2)),
         size(blocks_.size(3)),
         reach(reach_),
-        rows(blocks + 2 * reach) {}
+        rows(blocks + reach) {}
 
   /// Zeros for all blocks, (B·H·rows + 2·reach)·size × width.
   Tensor room(int64_t width, const at::TensorOptions& options) const {
@@ -176,7 +176,7 @@ struct Mean : torch::autograd::Function<Mean> {
     const auto root = std::sqrt(static_cast<double>(width));
 
     Problem problem;
-    problem.outside = at::constant_pad_nd(band, {0, 0, 0, 0, 0, 2 * layout.reach}).logical_not();
+    problem.outside = at::constant_pad_nd(band, {0, 0, 0, 0, 0, layout.reach}).logical_not();
     problem.q = layout.room(width, options);
     auto scaled = layout.queries(problem.q);
     at::mul_out(scaled, q, torch::scalar_tensor(1 / root, at::kDouble));
