@@ -268,5 +268,7 @@ PLAIN = {"softmax": softmax, "dba": dba_plain, "local": local, "sparse": sparse,
          "synthesizer": synthesizer, "linear": linear, "performer": performer, "cosformer": cosformer, "fnet": fnet,
          "nystromformer": nystromformer, "yoso": yoso, "scatterbrain": scatterbrain, "pixelfly": pixelfly, "luna": luna,
          "flowformer": flowformer}
+MULTIPLE_OF = {"longformer": 256, "reformer": 128, "sinkhorn": 64, "nystromformer": 128, "scatterbrain": 32}
+"""Tokens that these versions take, with default options: whole blocks, chunks and segments."""
 WHOLE_MAP = ("softmax", "sparse", "bigbird", "synthesizer", "yoso", "pixelfly")
 BANDS = ("longformer", "scatterbrain")

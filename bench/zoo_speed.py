@@ -12,6 +12,7 @@ Python and PyTorch hand it the work. What cannot be recorded is timed as it is c
 """
 
 import argparse
+import difflib
 import pathlib
 import statistics
 import sys
@@ -19,7 +20,7 @@ import time
 
 import torch
 from cuda_graph import captured
-from plain_zoo import BANDS, HEADS, PLAIN, WHOLE_MAP, WIDTH
+from plain_zoo import BANDS, HEADS, MULTIPLE_OF, PLAIN, WHOLE_MAP, WIDTH
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
@@ -99,13 +100,29 @@ def medians(pair, device, seconds):
     return [statistics.median(mine) for mine in samples]
 
 
+def lengths(text):
+    numbers = [int(part) if part.isdigit() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"must be numbers of tokens from 1 on, with commas between, got {text}")
+    return numbers
+
+
+def names(text):
+    for name in text.split(","):
+        if name not in PLAIN:
+            near = difflib.get_close_matches(name.lower(), PLAIN, 1, 0.0)[0]
+            raise argparse.ArgumentTypeError(f'no member is called "{name}"; the nearest known one is "{near}"')
+    return text.split(",")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--lengths", default="1024,4096", help="default %(default)s")
+    parser.add_argument("--lengths", default="1024,4096", type=lengths,
+                        help="default %(default)s; plain versions of some members take whole blocks alone")
     parser.add_argument("--batch", type=int, default=2, help="default %(default)s")
-    parser.add_argument("--members", default=",".join(PLAIN), help="default: all")
+    parser.add_argument("--members", default=",".join(PLAIN), type=names, help="default: all")
     parser.add_argument("--graph", action="store_true", help="time replays of CUDA graphs")
     parser.add_argument("--seconds", type=float, default=0.3, help="spent on a figure, about; default %(default)s")
     arguments = parser.parse_args()
@@ -116,7 +133,7 @@ def main():
           f"{HEADS} heads; times in ms\n")
     print("| member | compared with | n | pass | ours | plain | times faster |\n|---|---|---:|---|---:|---:|---:|")
     slower = 0
-    for name in arguments.members.split(","):
+    for name in arguments.members:
         try:
             apart = difference(name)
         except ImportError as missing:
@@ -128,7 +145,10 @@ def main():
             continue
         what = ("LSHAttention" if name == "reformer" else "a masked map" if name in WHOLE_MAP else
                 "blocks of a band" if name in BANDS else "plain products")
-        for length in map(int, arguments.lengths.split(",")):
+        for length in arguments.lengths:
+            if length % MULTIPLE_OF.get(name, 1):
+                print(f"| {name} | {what} takes multiples of {MULTIPLE_OF[name]} tokens | {length:,} | | | | |")
+                continue
             pairs = calls(name, length, arguments.batch, arguments.device, getattr(torch, arguments.dtype))
             for which, pair in pairs.items():
                 try:

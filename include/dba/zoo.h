@@ -18,6 +18,11 @@ namespace dba::zoo {
 /// Options of a member by name, as a configuration writes them: {{"window", "128"}, {"globals", "2"}}.
 using OptionValues = std::map<std::string, std::string>;
 
+/// The largest integer that an option takes where its record names no smaller one.
+inline constexpr int64_t kLargestOption = int64_t{1} << 31;
+/// The largest value of the option seed: a double, as many readers of JSON have for all numbers, holds it exactly.
+inline constexpr int64_t kLargestSeed = int64_t{1} << 53;
+
 /// One option that a member has beside those that all share (d, heads, dropout, bias).
 struct Option {
   std::string name;
@@ -25,10 +30,8 @@ struct Option {
   std::string meaning;
   int64_t least = 0;                 ///< the smallest value of an integer
   std::vector<std::string> choices;  ///< what it may be; empty: an integer
+  int64_t most = kLargestOption;     ///< the largest value of an integer
 };
-
-/// The largest value of the option seed: a double, as many readers of JSON have for all numbers, holds it exactly.
-inline constexpr int64_t kLargestSeed = int64_t{1} << 53;
 
 /// How the memory grows with the length n; Capabilities::complexity says how the time does.
 enum class Growth { linear, linearithmic, sub_quadratic, quadratic };

@@ -1,9 +1,11 @@
 #include "dba/run/signals.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <stdexcept>
+#include <thread>
 
 namespace dba::run {
 namespace {
@@ -57,6 +59,10 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  if (const auto asked = asked_at.load(); asked != 0) {
+    const auto left = std::chrono::milliseconds(asked - milliseconds()) + kSameRequest;
+    std::this_thread::sleep_for(left);  // not at all where it is over
+  }
   ::sigaction(SIGINT, &old_int_, nullptr);
   ::sigaction(SIGTERM, &old_term_, nullptr);
   in_place = false;

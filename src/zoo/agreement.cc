@@ -76,6 +76,8 @@ void check_codes(const Tensor& code_q, const Tensor& code_k) {
       code_q.dim() == 3 && code_k.dim() == 3 && code_q.size(0) == code_k.size(0) && code_q.size(2) == code_k.size(1),
       "dba::code_agreement: codes must be (G, n, hashes) and (G, hashes, m), got ", code_q.sizes(), " and ",
       code_k.sizes());
+  TORCH_CHECK(code_q.size(2) <= kMostHashes, "dba::code_agreement: there may be at most ", kMostHashes,
+              " hashes, which are counted in 16 bits, got ", code_q.size(2));
 }
 
 Tensor agreement_composed(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {

@@ -33,7 +33,8 @@ Buckets::Buckets(const Tensor& codes, int64_t buckets, int64_t size)
       buckets_(buckets),
       size_(size),
       blocks_(blocks_of(n_, buckets, size)) {
-  const auto numbers = codes.transpose(1, 2).to(at::kInt).bitwise_and(0xffff).reshape({groups_ * hashes_, n_});
+  const auto numbers =
+      codes.transpose(1, 2).to(at::kInt).bitwise_and(0xffff).reshape({groups_ * hashes_, n_}).contiguous();
   const auto [sorted, order] = numbers.sort(std::optional(true), /*dim=*/1);
   const auto options = order.options();
   const auto numbered = torch::arange(buckets, numbers.options()).expand({sorted.size(0), buckets}).contiguous();
@@ -78,8 +79,11 @@ std::tuple<Tensor, Tensor> sums_within_buckets(const Tensor& q, const Tensor& k,
   const auto size = rows_of_bucket_block(q.device());
   const auto blocks = Buckets::blocks_of(q.size(1), buckets, size) + Buckets::blocks_of(k.size(1), buckets, size);
   constexpr int64_t kIndices = 20;  // for a row, in numbers
-  const auto unit = std::max(blocks, 2 * buckets) * width * width + blocks * size * (2 * width + kIndices);
-  const auto units = std::max<int64_t>(at_once / unit, 1);
+  const auto column = std::max(blocks, 2 * buckets) * width, rows = blocks * size * (2 * width + kIndices);
+  // A few columns of wide tables at a time: no more than some copies of the tokens.
+  const auto most = std::max(at_once, 16 * width * (q.size(1) + k.size(1)));
+  const auto some_columns = std::clamp<int64_t>(most / column, 1, width);
+  const auto units = std::max<int64_t>(at_once / (rows + some_columns * column), 1);
   const auto some_groups = std::min(units, groups), some_hashes = std::clamp<int64_t>(units / some_groups, 1, hashes);
   auto for_q = torch::zeros_like(q), for_k = torch::zeros_like(k);
   for (int64_t group = 0; group < groups; group += some_groups) {
@@ -90,8 +94,13 @@ std::tuple<Tensor, Tensor> sums_within_buckets(const Tensor& q, const Tensor& k,
       };
       const auto asking = sorted(code_q), asked = sorted(code_k);
       const auto given = asking.laid_out(of(dy).to(type)), values = asked.laid_out(of(v).to(type));
-      of(for_q).add_(asking.look_up(given, asked.tables(values, asked.laid_out(of(k).to(type)))));
-      of(for_k).add_(asked.look_up(values, asking.tables(given, asking.laid_out(of(q).to(type)))));
+      for (int64_t first = 0; first < width; first += some_columns) {
+        const auto part = [&](const Tensor& x) {
+          return of(x).narrow(2, first, std::min(some_columns, width - first));
+        };
+        part(for_q).add_(asking.look_up(given, asked.tables(values, asked.laid_out(part(k).to(type)))));
+        part(for_k).add_(asked.look_up(values, asking.tables(given, asking.laid_out(part(q).to(type)))));
+      }
     }
   }
   return {for_q, for_k};

@@ -35,7 +35,8 @@ class Buckets {
 /// With i ~ j where a hash sends both to the same bucket: Σ_h Σ_{j ~ i} (dy_i·v_j) k_j for every i and
 /// Σ_h Σ_{i ~ j} (dy_i·v_j) q_i for every j. q and dy (G, n, w), k and v (G, m, w), codes (G, n or m, hashes) of int16.
 /// The cost is linear in n and m; products are taken in `type`, and for so many groups and hashes at a time, one at
-/// least, that they hold about `at_once` numbers.
+/// least, that they hold about `at_once` numbers; tables that are larger than some copies of the tokens come by
+/// columns.
 std::tuple<at::Tensor, at::Tensor> sums_within_buckets(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                        const at::Tensor& dy, const at::Tensor& code_q,
                                                        const at::Tensor& code_k, int64_t buckets, at::ScalarType type,

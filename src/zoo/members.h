@@ -36,7 +36,7 @@ std::shared_ptr<torch::nn::Module> built(const DBAttentionOptions& options, cons
 
 /// The options that several members have.
 inline Option seed_option() {
-  return {"seed", "1", "decides the random choices", 0, {}};
+  return {"seed", "1", "decides the random choices", 0, {}, kLargestSeed};
 }
 inline Option max_length_option() {
   return {"max_length", "", "the longest sequence; must be given", 1, {}};

@@ -31,9 +31,8 @@ void check_value(const Member& member, const Option& option, const std::string& 
   TORCH_CHECK(huge || (whole && error == std::errc() && number >= option.least), "dba::zoo: option ", option.name,
               " of ", member.name, " must be an integer of ", option.least, " or more, got ",
               bytes::double_quoted(value));
-  const auto most = option.name == "seed" ? kLargestSeed : int64_t{1} << 31;
-  TORCH_CHECK(!huge && number <= most, "dba::zoo: option ", option.name, " of ", member.name, " must be at most ", most,
-              ", got ", bytes::double_quoted(value));
+  TORCH_CHECK(!huge && number <= option.most, "dba::zoo: option ", option.name, " of ", member.name,
+              " must be at most ", option.most, ", got ", bytes::double_quoted(value));
 }
 
 OptionValues complete(const Member& member, const OptionValues& given) {

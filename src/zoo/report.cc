@@ -66,7 +66,9 @@ std::vector<std::string> line_of(const Member& member) {
 
 std::string value_of(const Option& option) {
   if (option.choices.empty()) {
-    return "integer, at least " + std::to_string(option.least);
+    const bool bounded = option.most < kLargestOption;
+    return "integer, at least " + std::to_string(option.least) +
+           (bounded ? ", at most " + std::to_string(option.most) : "");
   }
   return "one of " + std::string(c10::Join(", ", option.choices));
 }
@@ -84,6 +86,7 @@ Json as_json(const Member& member) {
                 {"meaning", option.meaning}};
     if (option.choices.empty()) {
       one["least"] = option.least;
+      one["most"] = option.most;
     } else {
       one["choices"] = option.choices;
     }
@@ -158,8 +161,8 @@ of the layer. In a model layer i, counted from 0, has the seed 1,000,003·i abov
 Training keeps no map between the passes: it stays inside PyTorch's fused attention, or exists for some queries at a
 time and is computed again for their gradients, dropout included. Synthesizer alone keeps n² numbers: scores that it
 computed, of every sequence (dense, factorised_dense) or for all (factorised_random), or the one map of a plain batch
-without dropout (random, factorised_random). What is computed again has first derivatives only, and PyTorch's transforms
-of functions (`torch.func.grad` and its like) refuse it.
+without dropout (random, factorised_random). Second derivatives of what is computed again, and PyTorch's transforms of
+functions (`torch.func.grad` and its like), are refused where a call takes no way through PyTorch's own operations.
 
 Backward passes belong outside of `torch.autocast`, as PyTorch advises. Inside they work too, but for cosFormer in
 float16: PyTorch takes gradients of products in that type then, and where a token sees hardly anything they leave its

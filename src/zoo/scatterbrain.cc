@@ -196,11 +196,13 @@ struct Mean : torch::autograd::Function<Mean> {
       return at::linalg_vector_norm(x, 2, {4}, /*keepdim=*/true, wide).square_().mul_(factor / 2);
     };
     const auto off_k = off(layout.keys(problem.k), 1 / root);
+    auto exponents = log_k - off_k;
     // By direction: what no product of features exceeds is then one of them.
-    const auto highest_k = masked_scores(log_k - off_k, exists.value_or(Tensor())).amax({2, 3}, true);
+    const auto highest_k = masked_scores(exponents, exists.value_or(Tensor())).amax({2, 3}, true);
     problem.g = layout.room(count, options);
     auto g = layout.keys(problem.g);
-    at::exp_out(g, log_k - (off_k + highest_k));
+    // Exponents are rounded before the largest is taken away, never after: then none is above 0, however large.
+    at::exp_out(g, exponents.sub_(highest_k));
     if (exists) {
       g.masked_fill_(exists->logical_not(), 0);
     }
@@ -215,9 +217,9 @@ struct Mean : torch::autograd::Function<Mean> {
       // What lies outside is replaced below, whatever exp makes of it; of hidden scores it would be slow on a CPU.
       const auto in_band = scores.masked_fill(piece.of(problem.outside, 3), low_score(scores.scalar_type()));
       auto highest = piece.of(problem.highest, 3), f = piece.of(problem.f, 3);
-      const auto shifted = piece.of(log_q, 3) + piece.of(highest_k, 2), others = piece.of(rest, 3);
-      at::maximum_out(highest, in_band.amax({4}, true), shifted.amax({4}, true).add_(others));
-      at::exp_out(f, shifted.sub_(highest - others));
+      auto exponents_q = (piece.of(log_q, 3) + piece.of(highest_k, 2)).add_(piece.of(rest, 3));
+      at::maximum_out(highest, in_band.amax({4}, true), exponents_q.amax({4}, true));
+      at::exp_out(f, exponents_q.sub_(highest));
       const auto map = problem.with_estimates(exp_less_(scores, highest), layout, piece);
       put_product(matrices(sums, piece), map.flatten(0, 2), matrices(layout.windows(problem.v), piece));
     }

@@ -16,6 +16,8 @@ namespace {
 
 using at::Tensor;
 
+constexpr int64_t kMostBits = 16;  // of a hash: codes are int16, and tables have 2^τ rows
+
 /// Rows of `from` (G, m, w) summed by code (G, m, hashes) in a table of `buckets` for every hash, looked up by other
 /// codes (G, n, hashes), and summed over the hashes: (G, n, w). Tables are made for some hashes at a time, as many as
 /// four times the memory of the rows holds.
@@ -205,8 +207,6 @@ class Yoso : public ZooAttention {
  public:
   Yoso(const DBAttentionOptions& options_, const OptionValues& values_) : ZooAttention("yoso", options_, values_) {
     register_projections();
-    TORCH_CHECK(integer("tau") <= 16, "dba::zoo: option tau of yoso must be at most 16, got ", integer("tau"),
-                ", for tables have 2^tau rows");
     if (choice("kind") == "sampled") {
       hold_buffer(directions_, "directions",
                   seeded_normal({integer("hashes") * integer("tau"), head_width()}, seed()).to(at::kFloat));
@@ -266,8 +266,8 @@ Member yoso_member() {
           "expectation: the chance itself, of all pairs. In both the gradient of a weight is (τ/2) w_ij, the paper's "
           "bounded substitute. A padded token has a zero value, whatever its bucket.",
       .options = {{"kind", "sampled", "hashes or their expectation", 0, {"sampled", "expectation"}},
-                  {"tau", "8", "bits τ of a hash, 16 at most", 1, {}},
-                  {"hashes", "32", "hashes m of kind sampled", 1, {}},
+                  {"tau", "8", "bits τ of a hash", 1, {}, kMostBits},
+                  {"hashes", "32", "hashes m of kind sampled", 1, {}, kMostHashes},
                   seed_option()},
       .capabilities = {},
       .build = built<Yoso>};

@@ -64,6 +64,23 @@ TEST(StopSignals, TwoAtOnceAreOneRequest) {
   EXPECT_EQ(WEXITSTATUS(status), SIGTERM);
 }
 
+TEST(StopSignals, TheRestOfARequestMayComeWhenItIsGone) {
+  const int status = status_of([] {
+    std::thread rest;
+    {
+      const StopSignals signals;
+      ::raise(SIGTERM);
+      rest = std::thread([] {
+        std::this_thread::sleep_for(kSameRequest / 10);
+        ::kill(::getpid(), SIGTERM);
+      });
+    }
+    rest.join();
+    return 0;
+  });
+  EXPECT_TRUE(WIFEXITED(status));
+}
+
 int counted = 0;
 void count(int) {
   ++counted;

@@ -113,6 +113,19 @@ def test_outliers_leave_values_and_gradients_finite(name, scale):
         assert parameter.grad is None or parameter.grad.isfinite().all(), parameter_name
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["performer", "scatterbrain"])
+def test_features_of_huge_tokens_are_finite(name, dtype, device):
+    """Exponents of 10¹¹, of which rounding alone is more than an exponential bears."""
+    layer = made(name).to(device, dtype)
+    x = (1e6 * tokens(2, LONGEST, seed=3)).to(device, dtype).requires_grad_()
+    y = layer(x)[0]
+    assert y.isfinite().all()
+    for gradient in torch.autograd.grad(y.sum(), [x, *layer.parameters()]):
+        assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_large_token_stays_finite_in_float16(name):
     """Its scores fit into float16 divided by √d_h, and not before."""
@@ -434,7 +447,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence():
          lambda: dba.zoo.make("local", D, HEADS, dtype=torch.int64)),
         ("dba.DBAttention: dtype must be a floating torch.dtype, got 3;",
          lambda: dba.zoo.make("dba", D, HEADS, dtype=3)),
-        ("must be of the parameters' type, torch.float32, got torch.int64", lambda: made("fnet")(x.long())),
+        ("dba.zoo.fnet: query must be of a floating type, got torch.int64", lambda: made("fnet")(x.long())),
         ("dba.zoo.local: query must be a tensor, got list", lambda: local([[1.0]])),
         ("dba.zoo.fnet: query must be a tensor, got ndarray", lambda: made("fnet")(x.numpy())),
         ("dba.zoo.local: cu_seqlens must be a tensor, got list", lambda: local(x[0], cu_seqlens=[0, 9])),

@@ -46,5 +46,8 @@ def test_the_inner_operators_of_the_zoo_refuse_what_their_kernels_could_not_read
         torch.ops.dba.sums_beyond(x[..., 0], 1, 2)
     with pytest.raises(RuntimeError, match=r"dba::code_agreement: codes must be .*, got \[2, 5, 3\] and \[2, 5, 3\]"):
         torch.ops.dba.code_agreement(codes, codes, torch.float32)
+    many = torch.zeros(1, 1, 1 << 15, dtype=torch.int16)
+    with pytest.raises(RuntimeError, match=r"dba::code_agreement: there may be at most 32767 hashes, .*, got 32768"):
+        torch.ops.dba.code_agreement(many, many.transpose(1, 2), torch.float32)
     with pytest.raises(RuntimeError, match=r"dba::code_agreement: codes must be int16, got Long and Short"):
         torch.ops.dba.code_agreement(codes.long(), codes.transpose(1, 2), torch.float32)

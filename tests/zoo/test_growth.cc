@@ -7,6 +7,7 @@
 #include "bench/memory.h"
 #include "dba/zoo.h"
 #include "support/cases.h"
+#include "zoo/buckets.h"
 
 namespace dba::test {
 namespace {
@@ -93,6 +94,19 @@ TEST(ZooGrowth, TheExpectationOfYosoKeepsNoMap) {
 TEST(ZooGrowth, YosoInBucketsKeepsNoMap) {
   // Few buckets and hashes: both lengths are trained by tables.
   EXPECT_LT(growth(zoo::member("yoso"), {{"tau", "2"}, {"hashes", "3"}}), 2.2);
+}
+
+TEST(ZooGrowth, TablesThatAreLargerThanTheTokensComeByColumns) {
+  Random random(2);
+  const auto rows = [&] { return random.normal({1, 200, 32}); };
+  const at::Tensor q = rows(), k = rows(), v = rows(), dy = rows();
+  const at::Tensor codes = random.integers(4096, {1, 200, 1}).to(at::kShort);
+  const auto peak_of = [&](int64_t at_once) {
+    return static_cast<double>(bench::measure_peak(at::kCPU, [&] {
+                                 zoo::sums_within_buckets(q, k, v, dy, codes, codes, 4096, at::kDouble, at_once);
+                               }).tensors);
+  };
+  EXPECT_LT(peak_of(1), peak_of(int64_t{1} << 40) / 8);
 }
 
 }  // namespace

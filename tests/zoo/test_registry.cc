@@ -104,7 +104,9 @@ TEST(Zoo, RefusesWhatItDoesNotKnow) {
   expect_refusal([] { zoo::make("reformer", small(), {{"buckets", "5"}}); }, {"buckets", "even", "5"});
   expect_refusal([] { zoo::make("pixelfly", small(), {{"butterfly", "12"}}); }, {"butterfly", "power of two", "12"});
   expect_refusal([] { zoo::make("nystromformer", small(), {{"conv", "4"}}); }, {"conv", "odd", "4"});
-  expect_refusal([] { zoo::make("yoso", small(), {{"tau", "17"}}); }, {"tau", "16", "17"});
+  expect_refusal([] { zoo::make("yoso", small(), {{"tau", "17"}}); }, {"tau", "at most 16", "17"});
+  expect_refusal([] { zoo::make("yoso", small(), {{"hashes", "32768"}}); }, {"hashes", "at most 32767", "32768"});
+  expect_refusal([&] { zoo::make("yoso", small(), {{"seed", huge}}); }, {"seed", "at most 9007199254740992"});
   const auto layer = zoo::make("local", small());
   auto& attention = dynamic_cast<zoo::ZooAttention&>(*layer);
   expect_refusal([&] { attention.forward(at::zeros({1, 4, 8}), std::nullopt, {}, true); }, {"local", "need_weights"});

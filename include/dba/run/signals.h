@@ -18,7 +18,8 @@ inline constexpr std::chrono::milliseconds kSameRequest{250};
 class StopSignals {
  public:
   StopSignals();
-  /// Whatever handled the signals before does so again.
+  /// Whatever handled the signals before does so again, kSameRequest after a request to stop at the earliest: until
+  /// then the rest of that request may still come.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

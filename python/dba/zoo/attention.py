@@ -75,7 +75,7 @@ class ZooAttention(ZooLayer):
                 mask_name: str = "key_padding_mask", bounds_name: str = "cu_seqlens") -> TokenRows:
         function = f"zoo.{self.member.name}"
         check_tensor(f"{function}: {argument}", x)
-        weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(x)
+        weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(argument, x)
         if x.device != weight.device:
             got = "a nested tensor" if x.is_nested else tuple(x.shape)
             raise ValueError(f"dba.{function}: {argument} must be on the device of the parameters, {weight.device}, "
@@ -83,11 +83,13 @@ class ZooAttention(ZooLayer):
         return TokenRows(function, argument, x, weight, self.batch_first, mask, bounds, mask_name, bounds_name,
                          narrower=False)
 
-    def _stand_in(self, x: Tensor) -> Tensor:
+    def _stand_in(self, argument: str, x: Tensor) -> Tensor:
         """For the weights that a member without parameters (FNet) lacks: it takes tokens of any floating type. Nested
         tensors can make no new ones."""
-        dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-        return torch.empty(0, self.embed_dim, dtype=dtype, device=x.device)
+        if not x.is_floating_point():
+            raise ValueError(f"dba.zoo.{self.member.name}: {argument} must be of a floating type, got {x.dtype}; cast "
+                             "the tokens with .to()")
+        return torch.empty(0, self.embed_dim, dtype=x.dtype, device=x.device)
 
     def forward(
         self,

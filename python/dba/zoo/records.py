@@ -21,6 +21,8 @@ class Option:
     meaning: str
     least: int | None = None
     """The smallest value of an integer; None for one of `choices`."""
+    most: int | None = None
+    """The largest one."""
     choices: tuple[str, ...] = ()
 
 
