@@ -43,6 +43,7 @@ struct Capabilities {
   bool learned_per_position = false;  ///< has parameters that belong to positions
   bool needs_max_length = false;      ///< the option max_length must be given, and longer sequences are refused
   bool deterministic = true;          ///< no random choices; else the option seed and the layer decide them, for good
+  bool hashes = false;                ///< hashes tokens: a rounding may change who sees whom
   bool cross_attention = false;       ///< may attend to another stream
   bool masks = true;                  ///< lengths, masks and packed rows; a padded token has no influence
   bool dropout = false;               ///< has a map that dropout acts on

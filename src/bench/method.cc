@@ -151,6 +151,11 @@ bool Method::of_zoo() const {
   return !is_dba() && attention != "softmax" && member_of(*this) != nullptr;
 }
 
+bool Method::hashes() const {
+  const auto* member = member_of(*this);
+  return member != nullptr && member->capabilities.hashes;
+}
+
 bool Method::sub_quadratic() const {
   const auto* member = member_of(*this);
   return member != nullptr && member->capabilities.growth != zoo::Growth::quadratic &&

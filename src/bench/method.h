@@ -35,6 +35,8 @@ struct Method {
   }
   /// Whether it is one of the zoo's other than softmax attention and DBA.
   bool of_zoo() const;
+  /// Whether the zoo says that tokens are hashed, so that a rounding may change who sees whom.
+  bool hashes() const;
   /// Whether the zoo says that no map between all tokens is kept.
   bool sub_quadratic() const;
 };

@@ -376,6 +376,7 @@ Member reformer_member() {
       .capabilities = {},
       .build = built<Reformer>};
   member.capabilities.deterministic = false;
+  member.capabilities.hashes = true;
   member.capabilities.dropout = true;
   member.capabilities.growth = Growth::linearithmic;
   member.capabilities.complexity = "rounds·n·(log n + buckets + rounds·chunk)";

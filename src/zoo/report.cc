@@ -102,6 +102,7 @@ Json as_json(const Member& member) {
             {"learned_per_position", c.learned_per_position},
             {"needs_max_length", c.needs_max_length},
             {"deterministic", c.deterministic},
+            {"hashes", c.hashes},
             {"cross_attention", c.cross_attention},
             {"masks", c.masks},
             {"dropout", c.dropout},
@@ -156,7 +157,9 @@ paper's Text model, and bench/zoo_speed.py sets each beside a straightforward Py
 Every member takes d, heads, dropout and bias; those that have a map drop out there, the others have no attention
 dropout. `dba::zoo::ZooAttention::attend_to` is cross-attention where the table has it. Random choices come from the
 member's `seed` and nothing else: they are the same for a sequence alone and in a batch, and stay the same for the life
-of the layer. In a model layer i, counted from 0, has the seed 1,000,003·i above that of the first.
+of the layer. In a model layer i, counted from 0, has the seed 1,000,003·i above that of the first. Reformer and YOSO hash
+tokens: one at the edge of a bucket may fall to either side, as rounding has it, so in single and half precision they are
+now and then further from float64 than the others.
 
 Training keeps no map between the passes: it stays inside PyTorch's fused attention, or exists for some queries at a
 time and is computed again for their gradients, dropout included. Synthesizer alone keeps n² numbers: scores that it

@@ -272,6 +272,7 @@ Member yoso_member() {
       .capabilities = {},
       .build = built<Yoso>};
   member.capabilities.deterministic = false;
+  member.capabilities.hashes = true;
   member.capabilities.cross_attention = true;
   member.capabilities.growth = Growth::linear;
   member.capabilities.complexity = "n·hashes·tau, trained n·hashes·d_h²; n² by expectation";

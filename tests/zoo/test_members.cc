@@ -119,6 +119,16 @@ TEST_P(ZooMember, MemoryMayShareOneBoundWithTheQueries) {
   EXPECT_TRUE(identical(of(begin), of(begin.clone())));
 }
 
+TEST_P(ZooMember, RecordSaysWhetherItHashes) {
+  // Where a hash changes, values jump: over a longer way they change by more than by the slope at its beginning.
+  const auto layer = layer_of(member, {});
+  const at::Tensor x = Random(3).normal({1, 257, 8}), step = Random(4).normal({1, 257, 8});
+  const auto slope = [&](double length) {
+    return ((run(layer, x + length * step) - run(layer, x)).norm() / length).item<double>();
+  };
+  EXPECT_EQ(record.hashes, slope(1e-2) > 3 * slope(1e-8));
+}
+
 TEST_P(ZooMember, RecordSaysWhetherItTakesMasks) {
   const auto layer = layer_of(member, {});
   auto& attention = dynamic_cast<Attention&>(*layer);

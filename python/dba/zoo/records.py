@@ -37,6 +37,8 @@ class Capabilities:
     """The option max_length must be given, and longer sequences are refused."""
     deterministic: bool
     """No random choices; else the option seed decides them."""
+    hashes: bool
+    """Hashes tokens: a rounding may change who sees whom."""
     cross_attention: bool
     """Of DBA too: the layer that `dba.zoo.make` makes of it takes another stream, unlike the one in C++."""
     masks: bool
