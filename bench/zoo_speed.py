@@ -12,7 +12,6 @@ Python and PyTorch hand it the work. What cannot be recorded is timed as it is c
 """
 
 import argparse
-import difflib
 import pathlib
 import statistics
 import sys
@@ -108,11 +107,10 @@ def lengths(text):
 
 
 def names(text):
-    for name in text.split(","):
-        if name not in PLAIN:
-            near = difflib.get_close_matches(name.lower(), PLAIN, 1, 0.0)[0]
-            raise argparse.ArgumentTypeError(f'no member is called "{name}"; the nearest known one is "{near}"')
-    return text.split(",")
+    try:
+        return [dba.zoo.member(name).name for name in text.split(",")]
+    except ValueError as unknown:
+        raise argparse.ArgumentTypeError(str(unknown)) from None
 
 
 def main():

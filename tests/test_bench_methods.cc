@@ -37,6 +37,13 @@ TEST(BenchMethods, TheYardstickIsPlainWhereTheMethodHasAnotherPath) {
   EXPECT_EQ(truth_of(parse_method("longformer")).sdpa, Sdpa::math);
 }
 
+TEST(BenchMethods, TheExpectationOfYosoHashesNothing) {
+  EXPECT_TRUE(parse_method("yoso").hashes());
+  EXPECT_TRUE(parse_method("reformer(rounds=3)").hashes());
+  EXPECT_FALSE(parse_method("yoso(kind=expectation)").hashes());
+  EXPECT_FALSE(parse_method("local").hashes());
+}
+
 TEST(BenchMethods, UnknownOnesAreAnsweredWithWhatIsKnown) {
   const auto message_of = [](const auto& action) -> std::string {
     try {

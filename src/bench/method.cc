@@ -32,6 +32,11 @@ std::string listed(const std::vector<std::string>& words) {
   return text;
 }
 
+/// YOSO's chance itself, of all pairs: no hash, and no cost below n².
+bool by_expectation(const Method& method) {
+  return method.options.find("expectation") != std::string::npos;
+}
+
 bool set_backend_variant(Method& method, const std::string& variant) {
   if (variant != "auto" && variant != "reference" && variant != "fused") {
     return false;
@@ -153,13 +158,12 @@ bool Method::of_zoo() const {
 
 bool Method::hashes() const {
   const auto* member = member_of(*this);
-  return member != nullptr && member->capabilities.hashes;
+  return member != nullptr && member->capabilities.hashes && !by_expectation(*this);
 }
 
 bool Method::sub_quadratic() const {
   const auto* member = member_of(*this);
-  return member != nullptr && member->capabilities.growth != zoo::Growth::quadratic &&
-         options.find("expectation") == std::string::npos;
+  return member != nullptr && member->capabilities.growth != zoo::Growth::quadratic && !by_expectation(*this);
 }
 
 Method truth_of(const Method& method) {
