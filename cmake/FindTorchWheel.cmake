@@ -101,8 +101,9 @@ if(TorchWheel_FOUND AND NOT TARGET torch::torch)
   # (Ubuntu's does by default) would drop CUDA with it.
   target_link_options(torch::torch INTERFACE LINKER:--no-as-needed)
   # libstdc++ stands before torch: the wheel exports its own copies of std::filesystem functions, which crash when a
-  # program's calls land in them.
-  target_link_libraries(torch::torch INTERFACE stdc++ torch::torch_lib torch::torch_cpu torch::c10)
+  # program's calls land in them. By its file name, because a process may hold one libstdc++ alone: on one machine -lstdc++
+  # found the archive, libdba.so had streams and locales of its own, and a message with a number in it crashed in them.
+  target_link_libraries(torch::torch INTERFACE -l:libstdc++.so.6 torch::torch_lib torch::torch_cpu torch::c10)
 
   # A process should run one OpenMP runtime: the wheel's own, where it brings one.
   add_library(torch::openmp INTERFACE IMPORTED)
