@@ -84,7 +84,7 @@ TEST(Jsonl, QuotedBytesComeBack) {
   all += "\xc3\xa9\xed\xa0\x80\xf4\x90\x80\x80\xe0\x80\x80\xf0\x9f\x98\x80\xc3";
   const std::string quoted = json_quoted(all);
   EXPECT_EQ(read_all("jsonl", "{\"text\":" + quoted + ",\"label\":0}")[0].text, all);
-  EXPECT_NO_THROW(nlohmann::json::parse(json_quoted("\xc3\xa9\"\\\n\x7f")));
+  EXPECT_TRUE(nlohmann::json::accept(json_quoted("\xc3\xa9\"\\\n\x7f")));
   EXPECT_EQ(json_quoted("\xc3\xa9\xff\""), "\"\xc3\xa9\\udcff\\\"\"");
 }
 
