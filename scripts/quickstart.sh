@@ -22,7 +22,7 @@ rm -rf $run
 step "3. Evaluate on the test file, with two models that know no attention beside it"
 "$dba" evaluate $run --baselines --quiet
 
-step "4. Predict three expressions: their values are 9, 2 and 3"
+step "4. Predict three expressions: their values are 9, 2 and 3 (sums modulo ten, SM, it has not learned: any digit)"
 printf '%s\n' '{"text": "[MAX 2 9 [MIN 4 7 ] 1 ]"}' '{"text": "[MIN 6 [MED 2 8 2 ] 5 ]"}' \
   '{"text": "[SM 7 [MAX 1 2 ] 4 ]"}' | "$dba" predict $run
 
