@@ -104,6 +104,7 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
   Verdict verdict;
   verdict.length = std::min(one.length, longest);
   const auto input = work.input().narrow(1, 0, verdict.length).contiguous();
+  const bool classifier = !input.is_floating_point();  // symbols in, numbers of classes out
   std::vector<int64_t> chosen = {0};
   if (one.batch > 1 && 2 * verdict.length <= longest) {
     chosen.push_back(one.batch - 1);
@@ -113,10 +114,10 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
 
   Work truth(work, truth_of(work.method()), Precision::float64);
   Work plain(work, plain_of(work.method()), one.precision);
-  const auto exact_input = few.is_floating_point() ? few.to(at::kDouble) : few;
+  const auto exact_input = classifier ? few : few.to(at::kDouble);
   at::Tensor dy, few_dy, exact_dy;
   if (gradients) {
-    auto sizes = few.is_floating_point() ? few.sizes().vec() : std::vector<int64_t>{few.size(0), kClasses};
+    auto sizes = classifier ? std::vector<int64_t>{few.size(0), kClasses} : few.sizes().vec();
     few_dy = torch::randn(sizes, torch::TensorOptions(device)).to(storage_type(one.precision));
     sizes[0] = one.batch;
     dy = few_dy.new_zeros(sizes).index_copy_(0, picked, few_dy);
@@ -126,7 +127,7 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
   const auto yardstick = errors_of(plain.evaluate(few, few_dy), exact);
   auto values = work.evaluate(input, dy);
   values.y = values.y.index_select(0, picked);
-  if (gradients && few.is_floating_point()) {
+  if (gradients && !classifier) {
     values.gradients[0] = values.gradients[0].index_select(0, picked);
   }
   const auto errors = errors_of(values, exact);
@@ -137,7 +138,7 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
   // something large, and hashes not in the same places: batches round otherwise than the yardstick's few sequences.
   // Nor does the ReLU of a classifier's head cut off the same units in both, where they lie near zero.
   const auto type = compute_type(one.precision);
-  const bool classifier = !few.is_floating_point(), coarse = type == at::kHalf || type == at::kBFloat16;
+  const bool half = type == at::kHalf || type == at::kBFloat16;
   const double rounding = smallest_error(type), large = largest_error(type);
   const double most_error = work.method().of_zoo() ? std::numeric_limits<double>::infinity() : large;
   const auto judge = [&](const char* what, double error, double plain_error, double least) {
@@ -151,7 +152,7 @@ Verdict check(Work& work, const Case& one, bool gradients, int64_t most) {
   judge("output", errors.output, yardstick.output, classifier ? kFewNumbers * rounding : rounding);
   if (gradients) {
     verdict.gradient_error = errors.gradient;
-    judge("gradient", errors.gradient, yardstick.gradient, classifier && coarse ? large : rounding);
+    judge("gradient", errors.gradient, yardstick.gradient, classifier && half ? large : rounding);
   }
   return verdict;
 }
