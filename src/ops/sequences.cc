@@ -87,7 +87,7 @@ Sequences Sequences::dense(int64_t batch, int64_t length, at::Device device) {
   TORCH_CHECK(batch >= 0 && length >= 0, "dba::Sequences::dense: batch and length must not be negative, got ", batch,
               " and ", length);
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
-  const auto begin = at::arange(batch, options) * length;
+  const auto begin = length == 0 ? at::zeros({batch}, options) : at::arange(0, batch * length, length, options);
   return {begin, begin + length, batch * length, length, length, true};
 }
 

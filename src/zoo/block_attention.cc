@@ -150,6 +150,14 @@ at::Tensor attend_keys(const at::Tensor& queries, const at::Tensor& keys, const 
   return attend_blocks(queries.unsqueeze(2), {all}, dropout).squeeze(2);
 }
 
+at::Tensor attend_on_a_map(const Blocks& whole, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& seen, int64_t heads, double dropout) {
+  const auto exists = whole.real();  // (B, 1, n)
+  const auto mask = exists.defined() ? seen.logical_and(exists) : seen;
+  const auto taken = [&](const Tensor& rows) { return whole.take_whole(rows, heads); };
+  return whole.give_whole(attend_keys(taken(q), taken(k), taken(v), mask.unsqueeze(1), dropout));
+}
+
 at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
                       double dropout) {
   const auto tokens = [](const Tensor& of) { return of.flatten(2, 3).unsqueeze(2); };

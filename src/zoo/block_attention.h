@@ -19,6 +19,11 @@ at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& see
 at::Tensor attend_keys(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                        const at::Tensor& mask, double dropout);
 
+/// Softmax attention of queries, keys and values (N, H·w) on one map of all pairs in a sequence, masked by `seen`
+/// (B or 1, n, n) and by which keys exist: for sequences so short that blocks would spare little.
+at::Tensor attend_on_a_map(const Blocks& whole, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& seen, int64_t heads, double dropout);
+
 /// Softmax attention of some queries (B, H, g, w) to all tokens of their sequences; keys and values as blocks.
 at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at::Tensor& keys, const at::Tensor& values,
                       double dropout);

@@ -25,17 +25,17 @@ class Blocks {
   at::Tensor give(const at::Tensor& blocks) const;
   /// (N, H·w) ↔ (B, H, n, w), where there is one block.
   at::Tensor take_whole(const at::Tensor& rows, int64_t heads) const {
-    return take(rows, heads).squeeze(2);
+    return full_ ? take_padded(rows).unflatten(2, {heads, -1}).transpose(1, 2) : take(rows, heads).squeeze(2);
   }
   at::Tensor give_whole(const at::Tensor& padded) const {
-    return give(padded.unsqueeze(2));
+    return full_ ? give_padded(padded.transpose(1, 2).flatten(2)) : give(padded.unsqueeze(2));
   }
   /// (N, d) ↔ (B, n, d), where there is one block: a view of a plain batch.
   at::Tensor take_padded(const at::Tensor& rows) const {
-    return take_whole(rows, 1).squeeze(1);
+    return full_ ? rows.reshape({batch, size, rows.size(1)}) : take(rows, 1).squeeze(2).squeeze(1);
   }
   at::Tensor give_padded(const at::Tensor& padded) const {
-    return give_whole(padded.unsqueeze(1));
+    return full_ ? padded.reshape({-1, padded.size(2)}) : give(padded.unsqueeze(1).unsqueeze(2));
   }
 
   /// `valid`, or undefined where every place is known to have a token: masks that hide nothing cost as much as others.

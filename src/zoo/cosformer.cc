@@ -1,5 +1,6 @@
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <numbers>
 
 #include "nn/transient_map.h"
@@ -14,14 +15,28 @@ using at::Tensor;
 
 constexpr double kLeastWeight = 1e-6;
 
-/// sin(π i/2m) and cos(π i/2m) of the tokens i = 1 … n: (B, n, 2). m (B).
-Tensor waves(int64_t n, const Tensor& m, at::ScalarType type) {
-  const auto place = torch::arange(1, n + 1, m.options());
-  const auto angle = (place.to(at::kDouble) / m.unsqueeze(1) * (std::numbers::pi / 2)).to(type);
+/// The m of cos(π(i − j)/2m): the longer of two streams, by the host's number where all sequences are alike.
+struct Span {
+  Span(const Blocks& asking, const Blocks& asked) : options(asking.numbers().dtype(at::kDouble)) {
+    if (asking.one_length() && asked.one_length()) {
+      longest = static_cast<double>(std::max(asking.size, asked.size));
+    } else {
+      lengths = torch::maximum(asking.lengths(), asked.lengths()).clamp_min(1).unsqueeze(1);
+    }
+  }
+  at::TensorOptions options;
+  double longest = 0;
+  Tensor lengths;  // (B, 1) of each sequence, where they are not alike
+};
+
+/// sin(π i/2m) and cos(π i/2m) of the tokens i = 1 … n: (B or 1, n, 2).
+Tensor waves(int64_t n, const Span& m, at::ScalarType type) {
+  const auto place = torch::arange(1, n + 1, m.options).unsqueeze(0).mul_(std::numbers::pi / 2);
+  const auto angle = (m.lengths.defined() ? place / m.lengths : place / m.longest).to(type);
   return torch::stack({angle.sin(), angle.cos()}, 2);
 }
 
-/// [x sine, x cosine]: x (B, H, n, w), waves (B, 1, n, 1) → (B, H, n, 2·w), each half written where it stays.
+/// [x sine, x cosine]: x (B, H, n, w), waves (B or 1, 1, n, 1) → (B, H, n, 2·w), each half written where it stays.
 struct Waved : torch::autograd::Function<Waved> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& sine,
                         const Tensor& cosine) {
@@ -40,8 +55,8 @@ struct Waved : torch::autograd::Function<Waved> {
   }
 };
 
-/// (first sine + second cosine)/weight of the halves of `both` (B, H, n, 2·w), waves (B, 1, n, 1), weight (B, H, n, 1)
-/// → (B, H, n, w), in memory as (B, n, H, w), where the next layer wants it.
+/// (first sine + second cosine)/weight of the halves of `both` (B, H, n, 2·w), waves (B or 1, 1, n, 1), weight (B, H,
+/// n, 1) → (B, H, n, w), in memory as (B, n, H, w), where the next layer wants it.
 struct Unwaved : torch::autograd::Function<Unwaved> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& both, const Tensor& sine,
                         const Tensor& cosine, const Tensor& weight) {
@@ -78,7 +93,7 @@ class CosFormer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
-    const auto m = torch::maximum(asking.lengths(), asked.lengths()).clamp_min(1);
+    const Span m(asking, asked);
     const auto asks = w_q->forward(queries.rows).relu_(), offers = w_k->forward(memory.rows).relu_();
     const auto values = w_v->forward(memory.rows);
     Summing summing(asks.scalar_type());
@@ -89,7 +104,7 @@ class CosFormer : public ZooAttention {
     // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
     const auto at_q = waves(asking.size, m, q.scalar_type());
     const auto at_k = asked.size == asking.size ? at_q : waves(asked.size, m, k.scalar_type());
-    const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };   // (B, n, 1)
+    const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };   // (B or 1, n, 1)
     const auto key_sums = torch::matmul(at_k.transpose(1, 2), k);                                   // (B, 2, d)
     const auto total = (at_q.unsqueeze(3) * dot_by_heads(q, key_sums.unsqueeze(2), heads)).sum(2);  // (B, n, H)
     const auto f_k = Waved::apply(by_heads(k, heads), wave(at_k, 0).unsqueeze(1), wave(at_k, 1).unsqueeze(1));

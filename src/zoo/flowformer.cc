@@ -20,6 +20,20 @@ at::Tensor inverse_flow(const at::Tensor& flow) {
   return flow.masked_fill(flow.eq(0), 1).clamp_min(smallest).reciprocal();
 }
 
+/// x (B, m, H) times the number of tokens of each sequence; by the host's number where all have one.
+at::Tensor times_length(const at::Tensor& x, const Blocks& tokens) {
+  return tokens.one_length() ? x * static_cast<double>(tokens.size)
+                             : x * tokens.lengths().to(x.scalar_type()).view({-1, 1, 1});
+}
+/// x (B, n, H) times the number of queries for every key.
+at::Tensor times_ratio(const at::Tensor& x, const Blocks& asking, const Blocks& asked) {
+  if (asking.one_length() && asked.one_length()) {
+    return asking.size == asked.size ? x : x * (static_cast<double>(asking.size) / static_cast<double>(asked.size));
+  }
+  const auto keys = asked.lengths().to(x.scalar_type()).clamp_min(1);
+  return x * (asking.lengths().to(x.scalar_type()) / keys).view({-1, 1, 1});
+}
+
 class Flowformer : public ZooAttention {
  public:
   Flowformer(const DBAttentionOptions& options_, const OptionValues& values_)
@@ -36,17 +50,14 @@ class Flowformer : public ZooAttention {
     Summing summing(asks.scalar_type());
     const auto q = asking.take_padded(summing.wide(asks).sigmoid());   // (B, n, d)
     const auto k = asked.take_padded(summing.wide(offers).sigmoid());  // (B, m, d)
-    const auto n = asking.lengths().to(q.scalar_type()).view({-1, 1, 1});
-    const auto m = asked.lengths().to(q.scalar_type()).view({-1, 1, 1});
-
     const auto per_incoming = inverse_flow(dot_by_heads(q, k.sum(1, /*keepdim=*/true), heads));
     const auto per_outgoing = inverse_flow(dot_by_heads(k, q.sum(1, /*keepdim=*/true), heads));
     const auto conserved_in = dot_by_heads(q, torch::matmul(per_outgoing.transpose(1, 2), k), heads);
     const auto conserved_out = dot_by_heads(k, torch::matmul(per_incoming.transpose(1, 2), q), heads);
     const auto sources = asked.real_whole();
     const auto rivals = masked_scores(conserved_out, sources.defined() ? sources.unsqueeze(2) : sources);
-    const auto competition = (rivals.softmax(1) * m).to(k.scalar_type());
-    const auto allocation = (conserved_in * n / m.clamp_min(1)).sigmoid() * per_incoming;
+    const auto competition = times_length(rivals.softmax(1), asked).to(k.scalar_type());
+    const auto allocation = times_ratio(conserved_in, asking, asked).sigmoid() * per_incoming;
     const auto mixed = attend_by_sums(scale_by_heads(q, allocation), scale_by_heads(k, competition),
                                       asked.take_padded(memory.rows), heads, w_v, w_o);
     return asking.give_padded(summing.narrow(mixed));

@@ -37,6 +37,15 @@ class LinearTransformer : public ZooAttention {
   }
 
  private:
+  /// For few queries, with heads apart in memory, since each is read twice: f_q, f_k (B, n, H·w), zeros for keys that
+  /// do not exist, values (B, H, m, w) → (B, H, n, w).
+  static at::Tensor mixed_by_heads(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& values) {
+    const auto heads = values.size(1);
+    const auto q = by_heads(f_q, heads).contiguous(), k = by_heads(f_k, heads).contiguous();
+    const auto total = torch::matmul(q, k.sum(2).unsqueeze(3)) + kAdded;
+    return torch::matmul(q, torch::matmul(k.transpose(2, 3), values)) / total;
+  }
+
   at::Tensor mix(const Stream& queries, const Stream& memory) override {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
@@ -45,6 +54,10 @@ class LinearTransformer : public ZooAttention {
     Summing summing(q.scalar_type());
     const auto f_q = asking.take_padded(feature(summing.wide(q)));
     const auto f_k = asked.take_padded(feature(summing.wide(k)));
+    if (asking.size <= options.d()) {
+      const auto values = asked.take_whole(summing.wide(w_v->forward(memory.rows)), heads);
+      return w_o->forward(asking.give_whole(summing.narrow(mixed_by_heads(f_q, f_k, values))));
+    }
     const auto total = dot_by_heads(f_q, f_k.sum(1, /*keepdim=*/true), heads) + kAdded;
     const auto shares = (f_q.unflatten(2, {heads, -1}) / total.unsqueeze(3)).flatten(2);
     const auto mixed = attend_by_sums(shares, f_k, asked.take_padded(memory.rows), heads, w_v, w_o);

@@ -46,7 +46,7 @@ class Linformer : public ZooAttention {
     const auto heads = options.heads();
     const auto e = first_of(e_, 2, asked.size);
     const auto f = f_.defined() ? first_of(f_, 2, asked.size) : e;
-    if (e.size(0) > 1) {
+    if (e.size(0) > 1 || projecting_first_is_less(memory.rows.size(0), asked.batch)) {
       return {torch::matmul(e, asked.take_whole(w_k->forward(memory.rows), heads)),
               torch::matmul(f, asked.take_whole(w_v->forward(memory.rows), heads))};
     }
@@ -67,6 +67,13 @@ class Linformer : public ZooAttention {
     };
     const auto sums = rows(e);
     return {projected(w_k, e, sums), projected(w_v, f, f_.defined() ? rows(f) : sums)};
+  }
+
+  /// Multiply-adds of E (X W) and F (X W), 2 N d² + 2 N k d, against those of (E X) W and (F X) W, N k d for each
+  /// matrix that there is and 2 B k d²; all over d.
+  bool projecting_first_is_less(int64_t tokens, int64_t batch) const {
+    const auto d = options.d(), k = e_.size(1), matrices = f_.defined() ? int64_t{2} : int64_t{1};
+    return tokens * (2 * d + (2 - matrices) * k) <= batch * 2 * k * d;
   }
 
   at::Tensor e_, f_;  // (1 or H, k, max_length)

@@ -57,17 +57,13 @@ class Pixelfly : public ZooAttention {
 
   at::Tensor mix_in_a_masked_map(const Stream& stream, int64_t size) {
     const auto whole = Blocks::whole(stream.sequences);
-    const auto taken = [&](torch::nn::Linear& layer) {
-      return whole.take_whole(layer->forward(stream.rows), options.heads());
-    };
     const auto token = torch::arange(whole.size, whole.numbers()), block = token.div(size, "floor");
     const auto step = block.unsqueeze(1).bitwise_xor(block);  // (n, n)
     const auto is_stride = step.bitwise_and(step - 1).eq(0).logical_and(step.lt(integer("butterfly")));
     const auto is_global = token.lt(integer("rank"));
     const auto seen = step.eq(0).logical_or(is_stride).logical_or(is_global.unsqueeze(1)).logical_or(is_global);
-    const auto exists = whole.real();  // (B, 1, n)
-    const auto mask = exists.defined() ? seen.logical_and(exists.unsqueeze(1)) : seen.unsqueeze(0).unsqueeze(0);
-    return whole.give_whole(attend_keys(taken(w_q), taken(w_k), taken(w_v), mask, drop_rate()));
+    return attend_on_a_map(whole, w_q->forward(stream.rows), w_k->forward(stream.rows), w_v->forward(stream.rows),
+                           seen.unsqueeze(0), options.heads(), drop_rate());
   }
 };
 

@@ -1,10 +1,15 @@
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "zoo/block_attention.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
 namespace {
+
+/// Tokens that may have a map of all pairs, so that its memory has a bound.
+constexpr int64_t kMostOnAMap = 1024;
 
 class SparseTransformer : public ZooAttention {
  public:
@@ -18,6 +23,11 @@ class SparseTransformer : public ZooAttention {
     const auto size = integer("block");
     const auto blocks = size == 0 ? Blocks::square(stream.sequences) : Blocks::up_to(stream.sequences, size);
     const auto heads = options.heads(), count = blocks.count;
+    // Tokens that see half of the others or more: sparing the rest costs more than it saves.
+    const auto tokens = count * blocks.size;
+    if (tokens <= kMostOnAMap && 2 * (blocks.size + count * std::min(integer("summary"), blocks.size)) >= tokens) {
+      return w_o->forward(mix_on_a_map(stream, blocks));
+    }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
@@ -42,6 +52,17 @@ class SparseTransformer : public ZooAttention {
 
     const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {summary(k), summary(v), mask}}, drop_rate());
     return w_o->forward(blocks.give(mixed));
+  }
+
+  at::Tensor mix_on_a_map(const Stream& stream, const Blocks& blocks) {
+    const auto whole = Blocks::whole(stream.sequences);
+    const auto size = whole.once(blocks.sizes()).unsqueeze(1);  // (B or 1, 1)
+    const auto token = torch::arange(whole.size, whole.numbers());
+    const auto block = token.div(size, "floor");  // (B or 1, n)
+    const auto is_summary = token.remainder(size).ge(size - integer("summary"));
+    const auto seen = block.unsqueeze(2).eq(block.unsqueeze(1)).logical_or(is_summary.unsqueeze(1));
+    return attend_on_a_map(whole, w_q->forward(stream.rows), w_k->forward(stream.rows), w_v->forward(stream.rows), seen,
+                           options.heads(), drop_rate());
   }
 };
 

@@ -58,11 +58,13 @@ class Layer : public torch::CustomClassHolder {
     return layer_->takes_slots();
   }
 
-  /// The output and, where the layer hands slots on, the next layer's.
+  /// The output and, where the layer hands slots on, the next layer's. Without bounds x is a batch without padding.
   std::tuple<Tensor, std::optional<Tensor>> attend(const std::vector<Tensor>& tensors, bool training, const Tensor& x,
-                                                   const Bounds& bounds, const std::optional<Tensor>& z) {
+                                                   const std::optional<Bounds>& bounds,
+                                                   const std::optional<Tensor>& z) {
     const Call call(*this, tensors, training);
-    const auto output = layer_->attend(x, sequences_of(bounds), z.value_or(Tensor()), /*need_weights=*/false);
+    const auto sequences = bounds ? std::optional(sequences_of(*bounds)) : std::nullopt;
+    const auto output = layer_->forward(x, sequences, z.value_or(Tensor()), /*need_weights=*/false);
     return {output.y, output.z.defined() ? std::optional(output.z) : std::nullopt};
   }
 

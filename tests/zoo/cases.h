@@ -17,13 +17,14 @@ struct ZooCase {
   zoo::OptionValues values;
   int64_t heads = 2;
   bool bias = true;
-  static constexpr int64_t d = 8;
+  int64_t d = 8;
 
   std::string name() const {
     std::string text = member;
     for (const auto& [option, value] : values)
       text += option == "max_length" ? "" : "_" + option + "_" + value;
     text += heads == 2 ? "" : "_heads" + std::to_string(heads);
+    text += d == 8 ? "" : "_d" + std::to_string(d);
     return text + (bias ? "" : "_nobias");
   }
   /// All options, those not named with their defaults.
@@ -61,8 +62,10 @@ inline std::vector<ZooCase> zoo_cases() {
       {"local", {{"block", "1"}}, 1, false},
       {"linear", {}},
       {"linear", {}, 4, false},
+      {"linear", {}, 2, true, 264},  // wider than the sequences are long
       {"linformer", {{"k", "6"}, {"max_length", longest}}},
       {"linformer", {{"k", "6"}, {"max_length", longest}, {"share", "heads"}}, 4},
+      {"linformer", {{"k", "70"}, {"max_length", longest}, {"share", "heads"}}, 1},
       {"linformer", {{"k", "6"}, {"max_length", "300"}, {"share", "none"}}, 2, false},
       {"performer", {{"features", "10"}}},
       {"performer", {{"features", "10"}, {"kernel", "relu"}, {"seed", "3"}}, 1, false},
@@ -74,6 +77,7 @@ inline std::vector<ZooCase> zoo_cases() {
       {"luna", {}},
       {"luna", {{"mask_slots", "false"}}, 4, false},
       {"flowformer", {}},
+      {"flowformer", {}, 4, false, 264},
       {"longformer", {{"window", "10"}, {"globals", "3"}}},
       {"longformer", {{"window", "64"}, {"globals", "0"}}, 1, false},
       {"bigbird", {{"block", "8"}, {"random", "2"}}},
@@ -83,6 +87,8 @@ inline std::vector<ZooCase> zoo_cases() {
       {"sparse", {{"summary", "2"}}},
       {"sparse", {{"block", "16"}, {"summary", "3"}}, 1, false},
       {"sparse", {{"block", "64"}, {"summary", "3"}}},
+      {"sparse", {}},  // one map for all lengths
+      {"sparse", {{"block", "100"}, {"summary", "40"}}, 1, false},
       {"pixelfly", {{"block", "8"}, {"butterfly", "4"}, {"rank", "3"}}},
       {"pixelfly", {{"block", "4"}, {"butterfly", "64"}, {"rank", "0"}}, 1, false},
       {"pixelfly", {{"block", "3"}, {"butterfly", "2"}, {"rank", "20"}}},

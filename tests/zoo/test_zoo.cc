@@ -38,7 +38,7 @@ TEST_P(ZooValues, EqualTheFormulaOnMixedLengths) {
   Random random(7);
   const auto module = GetParam().make(random);
   const PackedBatch batch(kZooLengths);
-  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const at::Tensor x = random.leaf({batch.rows, GetParam().d});
   const at::Tensor y = attention_of(module).forward(x, batch.sequences).y;
   expect_same_function({{"y", y}}, {dense(*module, batch, x)}, with_parameters({{"x", x}}, *module));
 }
@@ -48,7 +48,7 @@ TEST_P(ZooValues, EqualTheFormulaOnMixedLengthsInOneLayout) {
   Random random(17);
   const auto module = GetParam().make(random);
   const PackedBatch batch(kZooLengths);
-  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const at::Tensor x = random.leaf({batch.rows, GetParam().d});
   const auto sequences = padded_sequences(batch, 257);
   const at::Tensor y = attention_of(module).forward(padded(x, batch, 257, kNaN), sequences).y;
   expect_same_function({{"y", unpadded(y, batch)}}, {dense(*module, batch, x)}, with_parameters({{"x", x}}, *module));
@@ -60,9 +60,9 @@ TEST_P(ZooValues, EqualTheFormulaInAPlainBatch) {
   for (const int64_t n : {1, 65}) {
     SCOPED_TRACE(n);
     const PackedBatch batch({n, n, n});
-    const at::Tensor x = random.leaf({3, n, ZooCase::d});
+    const at::Tensor x = random.leaf({3, n, GetParam().d});
     const at::Tensor y = attention_of(module).forward(x).y;
-    expect_same_function({{"y", y}}, {dense(*module, batch, x.view({-1, ZooCase::d})).view_as(x)},
+    expect_same_function({{"y", y}}, {dense(*module, batch, x.view({-1, GetParam().d})).view_as(x)},
                          with_parameters({{"x", x}}, *module));
   }
 }
@@ -74,7 +74,7 @@ TEST_P(ZooValues, SinglePrecisionIsNearDouble) {
   Random random(12);
   const auto module = GetParam().make(random);
   const PackedBatch batch({64, 1, 0, 100, 33});
-  const at::Tensor x = random.normal({batch.rows, ZooCase::d});
+  const at::Tensor x = random.normal({batch.rows, GetParam().d});
   const auto outcome = [&](at::ScalarType type) {
     module->to(type);
     std::vector<at::Tensor> all;
@@ -95,7 +95,7 @@ TEST_P(ZooValues, PaddingHasNoInfluence) {
   Random random(9);
   const auto module = GetParam().make(random);
   const PackedBatch batch({5, 0, 64, 33, 1});
-  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const at::Tensor x = random.leaf({batch.rows, GetParam().d});
   const auto inputs = with_parameters({{"x", x}}, *module);
   const at::Tensor packed = attention_of(module).forward(x, batch.sequences).y;
   const int64_t length = 70;
@@ -109,7 +109,7 @@ TEST_P(ZooValues, PaddingOfTheOnlySequenceHasNoInfluence) {
   Random random(13);
   const auto module = GetParam().make(random);
   const PackedBatch batch({33});
-  const at::Tensor x = random.leaf({batch.rows, ZooCase::d});
+  const at::Tensor x = random.leaf({batch.rows, GetParam().d});
   const at::Tensor alone = attention_of(module).forward(x.unsqueeze(0)).y.squeeze(0);
   const at::Tensor y = attention_of(module).forward(padded(x, batch, 50, kNaN), padded_sequences(batch, 50)).y;
   expect_same_function({{"y", unpadded(y, batch)}}, {alone}, with_parameters({{"x", x}}, *module));
@@ -119,7 +119,7 @@ TEST_P(ZooValues, ASequenceAloneEqualsItselfInABatch) {
   Random random(10);
   const auto module = GetParam().make(random);
   const PackedBatch batch({257, 40, 3});
-  const at::Tensor x = random.normal({batch.rows, ZooCase::d});
+  const at::Tensor x = random.normal({batch.rows, GetParam().d});
   const at::Tensor together = attention_of(module).forward(x, batch.sequences).y;
   for (int64_t b = 0; b < batch.count(); ++b) {
     const at::Tensor alone = attention_of(module).forward(batch.rows_of(x, b).unsqueeze(0)).y.squeeze(0);
@@ -131,7 +131,7 @@ TEST_P(ZooValues, CrossAttentionEqualsTheFormulaOrIsRefused) {
   Random random(11);
   const auto module = GetParam().make(random);
   const PackedBatch asking({7, 1, 64, 0, 30}), asked({2, 65, 64, 5, 1});
-  const at::Tensor x = random.leaf({asking.rows, ZooCase::d}), memory = random.leaf({asked.rows, ZooCase::d});
+  const at::Tensor x = random.leaf({asking.rows, GetParam().d}), memory = random.leaf({asked.rows, GetParam().d});
   auto& layer = dynamic_cast<zoo::ZooAttention&>(*module);
   if (!zoo::member(GetParam().member).capabilities.cross_attention) {
     expect_refusal([&] { layer.attend_to(x, asking.sequences, memory, asked.sequences); },

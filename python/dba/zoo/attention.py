@@ -10,7 +10,7 @@ from torch import Tensor
 from ..attention import check_batches, refuse_options, refuse_what_has_no_meaning
 from ..layer import check_dtype, check_flag, check_positive, check_rate
 from ..sequences import check_tensor
-from ..tokens import TokenRows
+from ..tokens import TokenRows, check_tokens
 from .layer import ZooLayer, option_text
 from .records import member, nearest_of
 
@@ -30,6 +30,11 @@ def check_lunas(options: dict[str, Any]) -> dict[str, Any]:
     if "z_dropout" in own:
         own["z_dropout"] = check_rate("zoo.luna", "z_dropout", own["z_dropout"])
     return own
+
+
+def is_batch(x: object) -> bool:
+    """(B, n, d), whose sequences are all of one length."""
+    return isinstance(x, Tensor) and not x.is_nested and x.dim() == 3
 
 
 class ZooAttention(ZooLayer):
@@ -73,15 +78,19 @@ class ZooAttention(ZooLayer):
 
     def _tokens(self, argument: str, x: Tensor, mask: Tensor | None, bounds: Tensor | None,
                 mask_name: str = "key_padding_mask", bounds_name: str = "cu_seqlens") -> TokenRows:
+        return TokenRows(f"zoo.{self.member.name}", argument, x, self._weight_for(argument, x), self.batch_first, mask,
+                         bounds, mask_name, bounds_name, narrower=False)
+
+    def _weight_for(self, argument: str, x: Tensor) -> Tensor:
+        """What the tokens are held against: a weight, on whose device they are."""
         function = f"zoo.{self.member.name}"
         check_tensor(f"{function}: {argument}", x)
-        weight = self.tensor("w_o.weight") if hasattr(self, "w_o") else self._stand_in(argument, x)
+        weight = self.tensor("w_o.weight") if "w_o" in self._modules else self._stand_in(argument, x)
         if x.device != weight.device:
             got = "a nested tensor" if x.is_nested else tuple(x.shape)
             raise ValueError(f"dba.{function}: {argument} must be on the device of the parameters, {weight.device}, "
                              f"got {got} on {x.device}; move the tokens or the layer with .to()")
-        return TokenRows(function, argument, x, weight, self.batch_first, mask, bounds, mask_name, bounds_name,
-                         narrower=False)
+        return weight
 
     def _stand_in(self, argument: str, x: Tensor) -> Tensor:
         """For the weights that a member without parameters (FNet) lacks: it takes tokens of any floating type. Nested
@@ -125,6 +134,9 @@ class ZooAttention(ZooLayer):
                     f"dba.{function}: self-attention has one set of sequences; give key_padding_mask or cu_seqlens, "
                     "and leave query_padding_mask and key_cu_seqlens out"
                 )
+            if self.batch_first and key_padding_mask is None and cu_seqlens is None and is_batch(query):
+                check_tokens(function, "query", query, self._weight_for("query", query), narrower=False)
+                return self.attend(query)[0], None
             tokens = self._tokens("query", query, key_padding_mask, cu_seqlens)
             return tokens.shaped(self.attend(tokens.rows, tokens.sequences)[0]), None
         asking = self._tokens("query", query, query_padding_mask, cu_seqlens, "query_padding_mask")

@@ -122,9 +122,12 @@ class ZooLayer(nn.Module):
         """Whether `attend` needs slots from outside."""
         return self._held[0].takes_slots()
 
-    def attend(self, x: Tensor, sequences: Sequences, z: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """x (N, d), z (d_p, d) or (B, d_p, d). Returns y (N, d) and the next layer's slots, if there are any."""
-        return self._call("attend", x, bounds_of(sequences), z)
+    def attend(
+        self, x: Tensor, sequences: Sequences | None = None, z: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """x (N, d), or a batch without padding (B, n, d) if sequences is None; z (d_p, d) or (B, d_p, d). Returns y
+        like x and the next layer's slots, if there are any."""
+        return self._call("attend", x, None if sequences is None else bounds_of(sequences), z)
 
     def attend_to(self, x: Tensor, sequences: Sequences, memory: Tensor, memory_sequences: Sequences) -> Tensor:
         """x (N, d) attends to memory (M, d). Returns y (N, d)."""
