@@ -4,6 +4,7 @@
 
 #include "dba/nn/slots.h"
 #include "dba/ops.h"
+#include "nn/padded.h"
 #include "nn/wide_product.h"
 #include "ops/checks.h"
 #include "zoo/members.h"
@@ -78,30 +79,36 @@ class Luna : public ZooAttention {
     (rows.dim() == 3 ? score.each_bias : score.shared_bias) = bias;
     const auto summary = ops::compress(memory.rows, memory.sequences, score, dropout);
     const auto type = p_v->weight.scalar_type();
-    const auto sums = summary.c.to(type).view({-1, heads, options.d_p(), options.d()});
-    const auto values = p_v->weight.view({heads, d_h, options.d()}).transpose(1, 2);
-    auto c = torch::matmul(sums, values);  // (B, H, d_p, d_h)
+    const auto by_head = [&](const at::Tensor& sums) {  // (B, H·d_p, …) → (H, B·d_p, …) in that type
+      const auto apart = sums.unflatten(1, {heads, options.d_p()}).transpose(0, 1);
+      return apart.to(type, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous).flatten(1, 2);
+    };
+    auto c = torch::bmm(by_head(summary.c), p_v->weight.view({heads, d_h, options.d()}).transpose(1, 2));
     if (p_v->bias.defined()) {
-      const auto weight = summary.r.to(type).view({-1, heads, options.d_p(), 1});
-      c = c + weight * p_v->bias.view({heads, 1, d_h});
+      c = torch::addcmul(c, by_head(summary.r).unsqueeze(2), p_v->bias.view({heads, 1, d_h}));
     }
-    return c.transpose(1, 2).flatten(2);
+    return c.transpose(0, 1).reshape({-1, options.d_p(), options.d()});
   }
 
   /// Y = concat_h(softmax over slots((X W_q)_h (C W_k)_hᵀ/√d_h) (C W_v)_h) W_o: `restore` with score rows of each
   /// sequence.
   at::Tensor unpack(const at::Tensor& c, const Stream& queries, const Sequences& packed, const ops::Dropout& dropout) {
     const auto heads = options.heads(), d_h = head_width();
-    auto [rows, bias] = ops::fold(w_k->forward(c), w_q->weight, w_q->bias, heads, scale());
-    if (choice("mask_slots") == "true") {
+    const auto of_slots = [&](torch::nn::Linear& layer) { return layer->forward(c.flatten(0, 1)); };  // (B·d_p, d)
+    auto [rows, bias] = ops::fold(of_slots(w_k).view(c.sizes()), w_q->weight, w_q->bias, heads, scale());
+    // Where all sequences are known to have d_p tokens or more, no slot is too many.
+    const bool all_there = is_plain(packed) && packed.padded_length >= options.d_p();
+    if (choice("mask_slots") == "true" && !all_there) {
       const auto slot = torch::arange(options.d_p(), packed.begin.options());
       const auto none = slot.unsqueeze(0).ge(packed.lengths().clamp_min(1).unsqueeze(1)).repeat({1, heads});
       bias = bias.defined() ? bias : rows.new_zeros({rows.size(0), rows.size(1)});
       bias = bias.to(product_type(bias.scalar_type())).masked_fill(none, kNoSlot);
     }
-    const auto values = w_v->forward(c).view({-1, options.d_p(), heads, d_h}).transpose(1, 2);
+    // One product a head, for the slots of all sequences.
+    const auto values = of_slots(w_v).unflatten(1, {heads, d_h}).transpose(0, 1);  // (H, B·d_p, d_h)
     const auto out = w_o->weight.t().reshape({heads, d_h, options.d()});
-    const auto m = torch::matmul(values, out).flatten(1, 2);  // (B, H·d_p, d)
+    const auto by_head = torch::bmm(values, out).unflatten(1, {-1, options.d_p()});  // (H, B, d_p, d)
+    const auto m = by_head.transpose(0, 1).flatten(1, 2);
     return ops::restore(queries.rows, queries.sequences, rows, bias, m, w_o->bias, heads, /*linear=*/false, dropout);
   }
 

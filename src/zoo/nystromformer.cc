@@ -46,11 +46,12 @@ struct Landmarks {
 struct InverseSteps : torch::autograd::Function<InverseSteps> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& z, int64_t steps) {
     const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
+    const Identities identities(a);
     std::vector<Tensor> kept{a};
     auto last = z;
     for (int64_t i = 0; i < steps; ++i) {
       kept.push_back(last);
-      last = torch::bmm(last, Step(a, last).factor);
+      last = torch::bmm(last, Step(a, last, identities).factor);
     }
     context->save_for_backward(kept);
     return last;
@@ -63,10 +64,11 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
     auto z = context->get_saved_variables();
     const auto a = z.front();
     z.erase(z.begin());
+    const Identities identities(a);
     auto da = torch::zeros_like(a);
     auto dz = gradients[0];
     for (; !z.empty(); z.pop_back()) {
-      const Step step(a, z.back());
+      const Step step(a, z.back(), identities);
       const auto turned = step.az.transpose(1, 2);
       const auto d_factor = torch::bmm(z.back().transpose(1, 2), dz);
       const auto d_inner = torch::bmm(turned, d_factor) * -0.25;
@@ -80,12 +82,21 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
   }
 
  private:
+  /// Those of all steps: on a GPU each would be two launches, as long as a product.
+  struct Identities {
+    explicit Identities(const Tensor& a) {
+      const auto one = torch::eye(a.size(1), a.options());
+      innermost = 7 * one;
+      inner = 15 * one;
+      factor = 13.0 / 4 * one;
+    }
+    Tensor innermost, inner, factor;
+  };
   struct Step {
-    Step(const Tensor& a, const Tensor& z) : az(torch::bmm(a, z)) {
-      const auto identity = torch::eye(az.size(1), az.options());
-      innermost = 7 * identity - az;
-      inner = torch::baddbmm(15 * identity, az, innermost, /*beta=*/1, /*alpha=*/-1);
-      factor = torch::baddbmm(13.0 / 4 * identity, az, inner, /*beta=*/1, /*alpha=*/-0.25);
+    Step(const Tensor& a, const Tensor& z, const Identities& identities) : az(torch::bmm(a, z)) {
+      innermost = identities.innermost - az;
+      inner = torch::baddbmm(identities.inner, az, innermost, /*beta=*/1, /*alpha=*/-1);
+      factor = torch::baddbmm(identities.factor, az, inner, /*beta=*/1, /*alpha=*/-0.25);
     }
     Tensor az, innermost, inner, factor;
   };
