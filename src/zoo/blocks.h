@@ -25,10 +25,10 @@ class Blocks {
   at::Tensor give(const at::Tensor& blocks) const;
   /// (N, H·w) ↔ (B, H, n, w), where there is one block.
   at::Tensor take_whole(const at::Tensor& rows, int64_t heads) const {
-    return full_ ? take_padded(rows).unflatten(2, {heads, -1}).transpose(1, 2) : take(rows, heads).squeeze(2);
+    return take_padded(rows).unflatten(2, {heads, rows.size(1) / heads}).transpose(1, 2);
   }
   at::Tensor give_whole(const at::Tensor& padded) const {
-    return full_ ? give_padded(padded.transpose(1, 2).flatten(2)) : give(padded.unsqueeze(2));
+    return give_padded(padded.transpose(1, 2).flatten(2));
   }
   /// (N, d) ↔ (B, n, d), where there is one block: a view of a plain batch.
   at::Tensor take_padded(const at::Tensor& rows) const {

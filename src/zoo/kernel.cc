@@ -44,7 +44,7 @@ at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at
   const auto tokens = widened(x);
   const auto weight_v = widened(w_v->weight), bias_v = widened(w_v->bias);
   const auto weight_o = widened(w_o->weight), bias_o = widened(w_o->bias);
-  if (f_q.size(1) <= d) {  // d × d matrices would cost no less than the tokens do
+  if (are_few(f_q.size(1), d)) {
     const auto sums = torch::matmul(by_heads(f_k, heads).transpose(2, 3),
                                     by_heads(at::linear(tokens, weight_v, bias_v), heads));  // (B, H, w, w)
     return at::linear(torch::matmul(by_heads(f_q, heads), sums).transpose(1, 2).flatten(2), weight_o, bias_o);

@@ -49,6 +49,11 @@ at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads)
 /// x_i times a number for every token and head: x (B, n, H·w), weight (B, n, H).
 at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight);
 
+/// Whether so few queries ask that values by heads cost less than products of d × d matrices.
+inline bool are_few(int64_t queries, int64_t d) {
+  return queries <= d;
+}
+
 /// concat_h(f_q,h (f_k,hᵀ V_h)) W_o + b_o with V = X W_v + b_v, which long sequences do without: (f_kᵀ X) W_v W_o is d
 /// × d, and neither values nor the heads' sums are laid out for every token. f_q (B, n, H·w), f_k (B, m, H·w) with
 /// zeros for keys that do not exist, x (B, m, d) → (B, n, d). Weights and x may be float16 where f_q and f_k are

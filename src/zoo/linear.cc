@@ -50,12 +50,14 @@ class LinearTransformer : public ZooAttention {
     const auto asking = Blocks::whole(queries.sequences);
     const auto asked = Blocks::whole(memory.sequences);
     const auto heads = options.heads();
+    const bool few = are_few(asking.size, options.d());
     const auto q = w_q->forward(queries.rows), k = w_k->forward(memory.rows);
+    const auto v = few ? w_v->forward(memory.rows) : at::Tensor();
     Summing summing(q.scalar_type());
     const auto f_q = asking.take_padded(feature(summing.wide(q)));
     const auto f_k = asked.take_padded(feature(summing.wide(k)));
-    if (asking.size <= options.d()) {
-      const auto values = asked.take_whole(summing.wide(w_v->forward(memory.rows)), heads);
+    if (few) {
+      const auto values = asked.take_whole(summing.wide(v), heads);
       return w_o->forward(asking.give_whole(summing.narrow(mixed_by_heads(f_q, f_k, values))));
     }
     const auto total = dot_by_heads(f_q, f_k.sum(1, /*keepdim=*/true), heads) + kAdded;

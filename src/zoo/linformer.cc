@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "zoo/block_attention.h"
+#include "zoo/kernel.h"
 #include "zoo/members.h"
 
 namespace dba::zoo {
@@ -46,16 +47,19 @@ class Linformer : public ZooAttention {
     const auto heads = options.heads();
     const auto e = first_of(e_, 2, asked.size);
     const auto f = f_.defined() ? first_of(f_, 2, asked.size) : e;
-    if (e.size(0) > 1 || projecting_first_is_less(memory.rows.size(0), asked.batch)) {
+    if (e.size(0) > 1) {
       return {torch::matmul(e, asked.take_whole(w_k->forward(memory.rows), heads)),
               torch::matmul(f, asked.take_whole(w_v->forward(memory.rows), heads))};
     }
-    // Where heads share E, E (X W) = (E X) W: the projections see k rows of each sequence, and not its tokens.
-    const auto x = asked.take_padded(memory.rows);
-    const auto real = asked.real_whole();
-    const auto rows = [&](const at::Tensor& matrix) {
-      return torch::bmm(matrix.expand({asked.batch, -1, -1}), x);  // (B, k, d)
+    const auto sums_of = [&](const at::Tensor& matrix, const at::Tensor& rows) {
+      return torch::bmm(matrix.expand({asked.batch, -1, -1}), asked.take_padded(rows));  // (B, k, d)
     };
+    if (projecting_first_is_less(memory.rows.size(0), asked)) {
+      return {by_heads(sums_of(e, w_k->forward(memory.rows)), heads),
+              by_heads(sums_of(f, w_v->forward(memory.rows)), heads)};
+    }
+    // Where heads share E, E (X W) = (E X) W: the projections see k rows of each sequence, and not its tokens.
+    const auto real = asked.real_whole();
     const auto projected = [&](torch::nn::Linear& layer, const at::Tensor& matrix, const at::Tensor& sums) {
       auto out = torch::matmul(sums, layer->weight.t());
       if (layer->bias.defined()) {
@@ -65,15 +69,15 @@ class Linformer : public ZooAttention {
       }
       return out.unflatten(2, {heads, -1}).transpose(1, 2);
     };
-    const auto sums = rows(e);
-    return {projected(w_k, e, sums), projected(w_v, f, f_.defined() ? rows(f) : sums)};
+    const auto sums = sums_of(e, memory.rows);
+    return {projected(w_k, e, sums), projected(w_v, f, f_.defined() ? sums_of(f, memory.rows) : sums)};
   }
 
-  /// Multiply-adds of E (X W) and F (X W), 2 N d² + 2 N k d, against those of (E X) W and (F X) W, N k d for each
-  /// matrix that there is and 2 B k d²; all over d.
-  bool projecting_first_is_less(int64_t tokens, int64_t batch) const {
-    const auto d = options.d(), k = e_.size(1), matrices = f_.defined() ? int64_t{2} : int64_t{1};
-    return tokens * (2 * d + (2 - matrices) * k) <= batch * 2 * k * d;
+  /// Multiply-adds of E (X W) and F (X W), 2 N d² + 2 P k d with P places for the N tokens, against those of (E X) W
+  /// and (F X) W, P k d for each matrix that there is and 2 B k d²; all over d.
+  bool projecting_first_is_less(int64_t tokens, const Blocks& asked) const {
+    const auto d = options.d(), k = e_.size(1), places = asked.batch * asked.size;
+    return 2 * tokens * d + (f_.defined() ? 0 : places * k) <= 2 * asked.batch * k * d;
   }
 
   at::Tensor e_, f_;  // (1 or H, k, max_length)

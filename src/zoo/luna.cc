@@ -79,13 +79,13 @@ class Luna : public ZooAttention {
     (rows.dim() == 3 ? score.each_bias : score.shared_bias) = bias;
     const auto summary = ops::compress(memory.rows, memory.sequences, score, dropout);
     const auto type = p_v->weight.scalar_type();
-    const auto by_head = [&](const at::Tensor& sums) {  // (B, H·d_p, …) → (H, B·d_p, …) in that type
+    const auto heads_first = [&](const at::Tensor& sums) {  // (B, H·d_p, …) → (H, B·d_p, …) in that type
       const auto apart = sums.unflatten(1, {heads, options.d_p()}).transpose(0, 1);
       return apart.to(type, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous).flatten(1, 2);
     };
-    auto c = torch::bmm(by_head(summary.c), p_v->weight.view({heads, d_h, options.d()}).transpose(1, 2));
+    auto c = torch::bmm(heads_first(summary.c), p_v->weight.view({heads, d_h, options.d()}).transpose(1, 2));
     if (p_v->bias.defined()) {
-      c = torch::addcmul(c, by_head(summary.r).unsqueeze(2), p_v->bias.view({heads, 1, d_h}));
+      c = c + heads_first(summary.r).unsqueeze(2) * p_v->bias.view({heads, 1, d_h});
     }
     return c.transpose(0, 1).reshape({-1, options.d_p(), options.d()});
   }
@@ -107,8 +107,8 @@ class Luna : public ZooAttention {
     // One product a head, for the slots of all sequences.
     const auto values = of_slots(w_v).unflatten(1, {heads, d_h}).transpose(0, 1);  // (H, B·d_p, d_h)
     const auto out = w_o->weight.t().reshape({heads, d_h, options.d()});
-    const auto by_head = torch::bmm(values, out).unflatten(1, {-1, options.d_p()});  // (H, B, d_p, d)
-    const auto m = by_head.transpose(0, 1).flatten(1, 2);
+    const auto products = torch::bmm(values, out).unflatten(1, {-1, options.d_p()});  // (H, B, d_p, d)
+    const auto m = products.transpose(0, 1).flatten(1, 2);
     return ops::restore(queries.rows, queries.sequences, rows, bias, m, w_o->bias, heads, /*linear=*/false, dropout);
   }
 

@@ -86,17 +86,17 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
   struct Identities {
     explicit Identities(const Tensor& a) {
       const auto one = torch::eye(a.size(1), a.options());
-      innermost = 7 * one;
-      inner = 15 * one;
-      factor = 13.0 / 4 * one;
+      seven = 7 * one;
+      fifteen = 15 * one;
+      thirteen_quarters = 13.0 / 4 * one;
     }
-    Tensor innermost, inner, factor;
+    Tensor seven, fifteen, thirteen_quarters;
   };
   struct Step {
     Step(const Tensor& a, const Tensor& z, const Identities& identities) : az(torch::bmm(a, z)) {
-      innermost = identities.innermost - az;
-      inner = torch::baddbmm(identities.inner, az, innermost, /*beta=*/1, /*alpha=*/-1);
-      factor = torch::baddbmm(identities.factor, az, inner, /*beta=*/1, /*alpha=*/-0.25);
+      innermost = identities.seven - az;
+      inner = torch::baddbmm(identities.fifteen, az, innermost, /*beta=*/1, /*alpha=*/-1);
+      factor = torch::baddbmm(identities.thirteen_quarters, az, inner, /*beta=*/1, /*alpha=*/-0.25);
     }
     Tensor az, innermost, inner, factor;
   };

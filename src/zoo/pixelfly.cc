@@ -26,7 +26,7 @@ class Pixelfly : public ZooAttention {
     // So few blocks that a block sees half of them, as a rule: sparing the others costs more than it saves.
     const auto strides_there = std::bit_width(static_cast<uint64_t>(std::min(count, integer("butterfly")) - 1));
     if (count <= 2 * (1 + static_cast<int64_t>(strides_there))) {
-      return w_o->forward(mix_in_a_masked_map(stream, blocks.size));
+      return w_o->forward(mix_on_a_map(stream, blocks.size));
     }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
@@ -55,7 +55,7 @@ class Pixelfly : public ZooAttention {
     return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
   }
 
-  at::Tensor mix_in_a_masked_map(const Stream& stream, int64_t size) {
+  at::Tensor mix_on_a_map(const Stream& stream, int64_t size) {
     const auto whole = Blocks::whole(stream.sequences);
     const auto token = torch::arange(whole.size, whole.numbers()), block = token.div(size, "floor");
     const auto step = block.unsqueeze(1).bitwise_xor(block);  // (n, n)

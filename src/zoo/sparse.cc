@@ -8,8 +8,8 @@
 namespace dba::zoo {
 namespace {
 
-/// Tokens that may have a map of all pairs, so that its memory has a bound.
-constexpr int64_t kMostOnAMap = 1024;
+/// Entries that a mask of all pairs may have: it is written out, for each sequence where lengths differ.
+constexpr int64_t kMostPairs = int64_t{1} << 20;
 
 class SparseTransformer : public ZooAttention {
  public:
@@ -24,8 +24,9 @@ class SparseTransformer : public ZooAttention {
     const auto blocks = size == 0 ? Blocks::square(stream.sequences) : Blocks::up_to(stream.sequences, size);
     const auto heads = options.heads(), count = blocks.count;
     // Tokens that see half of the others or more: sparing the rest costs more than it saves.
-    const auto tokens = count * blocks.size;
-    if (tokens <= kMostOnAMap && 2 * (blocks.size + count * std::min(integer("summary"), blocks.size)) >= tokens) {
+    const auto tokens = count * blocks.size, masks = blocks.one_length() ? int64_t{1} : blocks.batch;
+    const bool sees_half = 2 * (blocks.size + count * std::min(integer("summary"), blocks.size)) >= tokens;
+    if (sees_half && masks * tokens * tokens <= kMostPairs) {
       return w_o->forward(mix_on_a_map(stream, blocks));
     }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
@@ -56,7 +57,8 @@ class SparseTransformer : public ZooAttention {
 
   at::Tensor mix_on_a_map(const Stream& stream, const Blocks& blocks) {
     const auto whole = Blocks::whole(stream.sequences);
-    const auto size = whole.once(blocks.sizes()).unsqueeze(1);  // (B or 1, 1)
+    const bool one_size = integer("block") > 0 || whole.one_length();
+    const auto size = (one_size ? blocks.sizes().narrow(0, 0, 1) : blocks.sizes()).unsqueeze(1);  // (B or 1, 1)
     const auto token = torch::arange(whole.size, whole.numbers());
     const auto block = token.div(size, "floor");  // (B or 1, n)
     const auto is_summary = token.remainder(size).ge(size - integer("summary"));
@@ -78,7 +80,9 @@ Member sparse_member() {
           "columns, the last c tokens of every block, j mod l ≥ l − c. With block 0, l is ⌈√n⌉ of each sequence's own "
           "n, and the cost grows like n·√n as the paper means it; a fixed l makes the summary columns grow with n. The "
           "paper is causal, and Long-Range Arena keeps that for encoding, on a masked dense map with column 0 and the "
-          "row and column of <CLS> open besides; here tokens see both sides, and the map is never dense.",
+          "row and column of <CLS> open besides; here tokens see both sides, and the map is dense for few tokens "
+          "alone, "
+          "where half of it or more counts.",
       .options = {{"block", "0", "tokens l of a block; 0: ⌈√n⌉", 0, {}},
                   {"summary", "8", "summary columns c of a block", 1, {}}},
       .capabilities = {},

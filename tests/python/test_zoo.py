@@ -90,13 +90,37 @@ def test_features_of_the_linear_transformer_stay_exact_far_below_zero():
     assert (layer.float()(x.float())[0] - y).norm() < 1e-4 * y.norm()
 
 
-def test_the_linear_transformer_takes_transforms_of_functions():
-    layer, x, step = made("linear"), tokens(2, 9), tokens(2, 9, seed=4)
+@pytest.mark.parametrize("length", [9, LONGEST])
+def test_the_linear_transformer_takes_transforms_of_functions(length):
+    """Fewer tokens than columns, and more."""
+    layer, x, step = made("linear"), tokens(2, length), tokens(2, length, seed=4)
     plain = x.clone().requires_grad_()
     layer(plain)[0].square().sum().backward()
     close(torch.func.grad(lambda t: layer(t)[0].square().sum())(x), plain.grad)
     for slope in (torch.func.jvp, torch.autograd.functional.jvp):
         close(slope(lambda t: layer(t)[0].square().sum(), (x,), (step,))[1], (plain.grad * step).sum())
+
+
+@pytest.mark.parametrize("name", ["local", "sparse"])
+def test_one_block_of_many_tokens_is_softmax_attention(name):
+    """More than have a map of all pairs."""
+    layer, softmax = dba.zoo.make(name, D, HEADS, block=2000, dtype=torch.float64), made("softmax")
+    layer.load_state_dict(softmax.state_dict())
+    close(layer(tokens(1, 1100))[0], softmax(tokens(1, 1100))[0])
+
+
+@pytest.mark.parametrize("length", [9, LONGEST])
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_in_float16_meet_weights_in_float32_under_autocast(name, length):
+    """As one layer hands them to the next; fewer tokens than columns, and more."""
+    layer, x = made(name).float(), tokens(2, length).half().requires_grad_()
+    exact = layer(x.detach().float())[0]
+    with torch.autocast("cpu", torch.float16):
+        y = layer(x)[0]
+    if not dba.zoo.member(name).capabilities.hashes:  # a rounding may move a token to another bucket
+        assert (y.float() - exact).norm() < 2e-2 * exact.norm()
+    y.float().square().sum().backward()
+    assert all(leaf.grad.isfinite().all() for leaf in (x, *layer.parameters()) if leaf.grad is not None)
 
 
 @pytest.mark.parametrize("scale", [30.0, 300.0, 3000.0])

@@ -32,11 +32,6 @@ def check_lunas(options: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
-def is_batch(x: object) -> bool:
-    """(B, n, d), whose sequences are all of one length."""
-    return isinstance(x, Tensor) and not x.is_nested and x.dim() == 3
-
-
 class ZooAttention(ZooLayer):
     """Attention of one member with the constructor's arguments and the call of `dba.DBAttention`; `dba.zoo.make` makes
     it. There is no map to return, no attn_mask, and nothing is causal.
@@ -80,6 +75,10 @@ class ZooAttention(ZooLayer):
                 mask_name: str = "key_padding_mask", bounds_name: str = "cu_seqlens") -> TokenRows:
         return TokenRows(f"zoo.{self.member.name}", argument, x, self._weight_for(argument, x), self.batch_first, mask,
                          bounds, mask_name, bounds_name, narrower=False)
+
+    def _is_plain_batch(self, x: object) -> bool:
+        """Whether x is (B, n, d) in the library's own order of axes."""
+        return self.batch_first and isinstance(x, Tensor) and not x.is_nested and x.dim() == 3
 
     def _weight_for(self, argument: str, x: Tensor) -> Tensor:
         """What the tokens are held against: a weight, on whose device they are."""
@@ -134,7 +133,7 @@ class ZooAttention(ZooLayer):
                     f"dba.{function}: self-attention has one set of sequences; give key_padding_mask or cu_seqlens, "
                     "and leave query_padding_mask and key_cu_seqlens out"
                 )
-            if self.batch_first and key_padding_mask is None and cu_seqlens is None and is_batch(query):
+            if key_padding_mask is None and cu_seqlens is None and self._is_plain_batch(query):
                 check_tokens(function, "query", query, self._weight_for("query", query), narrower=False)
                 return self.attend(query)[0], None
             tokens = self._tokens("query", query, key_padding_mask, cu_seqlens)
