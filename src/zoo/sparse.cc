@@ -81,8 +81,7 @@ Member sparse_member() {
           "n, and the cost grows like n·√n as the paper means it; a fixed l makes the summary columns grow with n. The "
           "paper is causal, and Long-Range Arena keeps that for encoding, on a masked dense map with column 0 and the "
           "row and column of <CLS> open besides; here tokens see both sides, and the map is dense for few tokens "
-          "alone, "
-          "where half of it or more counts.",
+          "alone, where half of it or more counts.",
       .options = {{"block", "0", "tokens l of a block; 0: ⌈√n⌉", 0, {}},
                   {"summary", "8", "summary columns c of a block", 1, {}}},
       .capabilities = {},
