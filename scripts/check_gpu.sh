@@ -144,7 +144,7 @@ work() {
     tests-python)
       "$python" -c 'import torch; assert torch.cuda.is_available(), "PyTorch sees no GPU"' &&
         limited "$python" "${pytest[@]}" -k "cuda or gpu or agreeing" \
-          tests/python/test_{cuda_passes,cuda_promises,ops,package_attention,package_ops,zoo,zoo_cuda}.py
+          tests/python/test_{cuda_passes,cuda_promises,ops,package_attention,package_ops,zoo,zoo_cuda,zoo_ranges}.py
       ;;
     tests-cpp) limited "$build/tests/test_cuda" ;;
     # After an error of synccheck the context is dead: the first failure is the last test.

@@ -23,18 +23,18 @@ class SparseTransformer : public ZooAttention {
     const auto size = integer("block");
     const auto blocks = size == 0 ? Blocks::square(stream.sequences) : Blocks::up_to(stream.sequences, size);
     const auto heads = options.heads(), count = blocks.count;
+    const bool one_size = size > 0 || blocks.one_length();
     // Tokens that see half of the others or more: sparing the rest costs more than it saves.
     const auto tokens = count * blocks.size, masks = blocks.one_length() ? int64_t{1} : blocks.batch;
     const bool sees_half = 2 * (blocks.size + count * std::min(integer("summary"), blocks.size)) >= tokens;
     if (sees_half && masks * tokens * tokens <= kMostPairs) {
-      return w_o->forward(mix_on_a_map(stream, blocks));
+      return w_o->forward(mix_on_a_map(stream, one_size ? blocks.sizes().narrow(0, 0, 1) : blocks.sizes()));
     }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
     // The last c places of each block, by the sequence's own block size: keys and which of them exist.
     const auto columns = std::min(integer("summary"), blocks.size);
-    const bool one_size = size > 0 || blocks.one_length();
     const auto place =
         one_size ? at::Tensor() : blocks.sizes().view({-1, 1, 1}) - columns + torch::arange(columns, blocks.numbers());
     const auto summary = [&](const at::Tensor& rows) {
@@ -55,10 +55,10 @@ class SparseTransformer : public ZooAttention {
     return w_o->forward(blocks.give(mixed));
   }
 
-  at::Tensor mix_on_a_map(const Stream& stream, const Blocks& blocks) {
+  /// sizes (B or 1): tokens of a block.
+  at::Tensor mix_on_a_map(const Stream& stream, const at::Tensor& sizes) {
     const auto whole = Blocks::whole(stream.sequences);
-    const bool one_size = integer("block") > 0 || whole.one_length();
-    const auto size = (one_size ? blocks.sizes().narrow(0, 0, 1) : blocks.sizes()).unsqueeze(1);  // (B or 1, 1)
+    const auto size = sizes.unsqueeze(1);
     const auto token = torch::arange(whole.size, whole.numbers());
     const auto block = token.div(size, "floor");  // (B or 1, n)
     const auto is_summary = token.remainder(size).ge(size - integer("summary"));
