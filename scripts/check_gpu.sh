@@ -157,7 +157,8 @@ work() {
     racecheck-general) under racecheck "$python" $calls general --types bfloat16 float32 ;;
     racecheck-rest)
       under racecheck "$python" $calls auto --types bfloat16 float32 \
-        --operators core residual_norm residual_sum gelu relu fold fold_stack sums_beyond code_agreement
+        --operators core residual_norm residual_sum gelu relu fold fold_stack sums_beyond code_agreement \
+        real_spectrum elu_plus_one
       ;;
     # Every tensor has an allocation of its own. Other kernels' reports must not keep ours from being printed.
     initcheck-calls)

@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "ops/checks.h"
+#include "ops/constants.h"
 
 namespace dba {
 namespace {
@@ -87,8 +88,11 @@ Sequences Sequences::dense(int64_t batch, int64_t length, at::Device device) {
   TORCH_CHECK(batch >= 0 && length >= 0, "dba::Sequences::dense: batch and length must not be negative, got ", batch,
               " and ", length);
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
-  const auto begin = length == 0 ? at::zeros({batch}, options) : at::arange(0, batch * length, length, options);
-  return {begin, begin + length, batch * length, length, length, true};
+  const auto bounds = ops::constants(ops::ConstantKey{"dense", {batch, length}}, options, [&] {
+    const auto all = length == 0 ? at::zeros({batch + 1}, options) : at::arange(0, batch * length + 1, length, options);
+    return std::vector{all.narrow(0, 0, batch), all.narrow(0, 1, batch)};
+  });
+  return {bounds[0], bounds[1], batch * length, length, length, true};
 }
 
 Sequences Sequences::packed(const at::Tensor& cu_seqlens, int64_t rows, int64_t max_length) {

@@ -3,12 +3,32 @@
 #include <algorithm>
 
 #include "nn/full_map.h"
+#include "nn/transformed.h"
 #include "zoo/block_attention.h"
 #include "zoo/members.h"
 #include "zoo/random_blocks.h"
 
 namespace dba::zoo {
 namespace {
+
+/// The first and the last block of (B, H, blocks, size, w), where the host knows that all sequences have as many, and two
+/// at least: a view.
+at::Tensor both_ends(const at::Tensor& blocks) {
+  return blocks.slice(2, 0, blocks.size(2), blocks.size(2) - 1);
+}
+
+/// `blocks` with both ends replaced by those of (B, H, 2, size, w).
+struct WithEnds : torch::autograd::Function<WithEnds> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& blocks, const at::Tensor& ends) {
+    return torch::cat({ends.narrow(2, 0, 1), blocks.slice(2, 1, -1), ends.narrow(2, 1, 1)}, 2);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    auto between = gradients[0].clone();
+    both_ends(between).zero_();
+    return {between, both_ends(gradients[0])};
+  }
+};
 
 class BigBird : public ZooAttention {
  public:
@@ -30,7 +50,29 @@ class BigBird : public ZooAttention {
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
+    const auto key = blocks.key("bigbird", {heads, integer("window"), integer("random"), seed()});
+    const auto plan = ops::constants(key, blocks.numbers(), [&] { return block_plan(blocks); });
+    const auto &index = plan[0], &mask = plan[1], &ends = plan[2], &is_first = plan[3], &is_last = plan[4];
+    const BlockList list(index, key);
+    const auto mixed = attend_blocks(q, {{list.of(k), list.of(v), mask}}, drop_rate(), key);
+
+    // The first and the last block see everything.
+    const auto answered = [&](const at::Tensor& asking) {  // (B, H, 2, size, w)
+      return attend_all(asking.flatten(2, 3), blocks, k, v, drop_rate()).unflatten(2, {2, blocks.size});
+    };
+    if (blocks.one_length() && !is_transformed(q)) {
+      return w_o->forward(blocks.give(WithEnds::apply(mixed, answered(both_ends(q)))));
+    }
+    const auto end_rows = answered(q.gather(2, ends.expand({blocks.batch, heads, -1, blocks.size, q.size(4)})));
+    const auto with_last = torch::where(is_last, end_rows.narrow(2, 1, 1), mixed);
+    return w_o->forward(blocks.give(torch::where(is_first, end_rows.narrow(2, 0, 1), with_last)));
+  }
+
+  /// For every block of queries which blocks it sees, (1 or B, H, blocks, G), and which of their keys there are; the
+  /// first and the last block, (1 or B, 1, 2, 1, 1), and which blocks are these, (1 or B, 1, blocks, 1, 1).
+  std::vector<at::Tensor> block_plan(const Blocks& blocks) const {
     // Each block of keys once: the window first, then the global ones outside it, then the random ones.
+    const auto heads = options.heads(), count = blocks.count;
     const auto beside = std::min(integer("window") / 2, count - 1);  // no window is wider than the sequence
     const auto own = torch::arange(count, blocks.numbers()).view({1, 1, -1, 1});
     const auto counts = blocks.once(blocks.counts());
@@ -44,23 +86,8 @@ class BigBird : public ZooAttention {
     const auto random = random_blocks(counts, heads, count, beside, std::min(integer("random"), most), seed());
     const auto index = torch::cat({spread(window), spread(ends), random}, 3).clamp(0, count - 1);
     const auto used = torch::cat({spread(in_sequence), spread(new_end), random.ge(0)}, 3);  // (B or 1, H, blocks, G)
-    const BlockList list(index);
-    const auto mixed = attend_blocks(q, {{list.of(k), list.of(v), blocks.keys_of(index, used)}}, drop_rate());
-
-    // The first and the last block see everything.
-    const auto ends_of = ends.clamp_min(0).expand({blocks.batch, heads, 1, 2});
-    const auto end_queries = gather_ends(q, ends_of);  // (B, H, 2·size, w)
-    const auto end_rows = attend_all(end_queries, blocks, k, v, drop_rate()).unflatten(2, {2, blocks.size});
-    const auto is_first = own.eq(0).unsqueeze(4);
-    const auto is_last = own.eq(number - 1).unsqueeze(4);
-    const auto with_last = torch::where(is_last, end_rows.narrow(2, 1, 1), mixed);
-    return w_o->forward(blocks.give(torch::where(is_first, end_rows.narrow(2, 0, 1), with_last)));
-  }
-
-  /// Two blocks of every sequence and head: of (B, H, blocks, size, w) those that `ends` (B, H, 1, 2) names.
-  static at::Tensor gather_ends(const at::Tensor& blocks, const at::Tensor& ends) {
-    const auto index = ends.squeeze(2).unsqueeze(3).unsqueeze(4).expand({-1, -1, -1, blocks.size(3), blocks.size(4)});
-    return blocks.gather(2, index).flatten(2, 3);
+    return {index, blocks.keys_of(index, used), ends.clamp_min(0).squeeze(2).unsqueeze(3).unsqueeze(4),
+            own.eq(0).unsqueeze(4), own.eq(number - 1).unsqueeze(4)};
   }
 };
 

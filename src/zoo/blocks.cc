@@ -6,9 +6,44 @@
 #include <cmath>
 
 #include "nn/padded.h"
+#include "nn/transformed.h"
 #include "nn/transient_map.h"
 
 namespace dba::zoo {
+namespace {
+
+/// Blocks (B, H, blocks, size, w) by their numbers among all in memory, (B·blocks·H·G) → (B, H, blocks, G·size, w), blocks
+/// before heads in memory.
+at::Tensor listed(const at::Tensor& blocks, const at::Tensor& row) {
+  const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2), width = blocks.size(4);
+  return blocks.transpose(1, 2)
+      .reshape({batch * count * heads, blocks.size(3) * width})
+      .index_select(0, row)
+      .view({batch, count, heads, -1, width})
+      .transpose(1, 2);
+}
+
+/// The same as one node of a graph.
+struct Listed : torch::autograd::Function<Listed> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& blocks,
+                            const at::Tensor& row) {
+    context->save_for_backward({row});
+    context->saved_data["sizes"] = blocks.transpose(1, 2).sizes().vec();
+    return listed(blocks, row);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto row = context->get_saved_variables()[0];
+    const auto sizes = context->saved_data["sizes"].toIntVector();  // (B, blocks, H, size, w)
+    const auto given = gradients[0].transpose(1, 2).reshape({row.size(0), sizes[3] * sizes[4]});
+    auto sums = given.new_zeros({sizes[0] * sizes[1] * sizes[2], given.size(1)});
+    sums.index_add_(0, row, given);
+    return {sums.view(sizes).transpose(1, 2), {}};
+  }
+};
+
+}  // namespace
+
 Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size_, int64_t count_)
     : batch(sequences.count()),
       count(count_),
@@ -20,7 +55,7 @@ Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size
 
 const at::Tensor& Blocks::lengths() const {
   if (!lengths_.defined()) {
-    lengths_ = sequences_.lengths();
+    lengths_ = ops::constant(key("lengths"), numbers(), [&] { return sequences_.lengths(); });
   }
   return lengths_;
 }
@@ -52,12 +87,21 @@ const at::Tensor& Blocks::position() const {
 
 const at::Tensor& Blocks::valid() const {
   if (!valid_.defined()) {
-    valid_ = position().lt(lengths().view({-1, 1, 1}));
-    if (sizes_.defined()) {
-      valid_ = valid_.logical_and(torch::arange(size, numbers()).lt(sizes_.view({-1, 1, 1})));
-    }
+    valid_ = ops::constant(key("valid"), numbers().dtype(at::kBool), [&] {
+      const auto inside = position().lt(lengths().view({-1, 1, 1}));
+      return sizes_.defined() ? inside.logical_and(torch::arange(size, numbers()).lt(sizes_.view({-1, 1, 1}))) : inside;
+    });
   }
   return valid_;
+}
+
+std::optional<ops::ConstantKey> Blocks::key(const char* name, const std::vector<int64_t>& own) const {
+  if (!plain_) {
+    return std::nullopt;
+  }
+  ops::ConstantKey key{name, {batch, count, size, sequences_.padded_length}};
+  key.numbers.insert(key.numbers.end(), own.begin(), own.end());
+  return key;
 }
 
 const at::Tensor& Blocks::row_at() const {
@@ -92,19 +136,21 @@ Blocks Blocks::whole(const Sequences& sequences) {
 
 Blocks Blocks::square(const Sequences& sequences) {
   // Squares have exact roots. ⌈n/⌈√n⌉⌉ blocks are never more than ⌈√n⌉.
-  const auto root = sequences.lengths().to(at::kDouble).sqrt().ceil().to(at::kLong).clamp_min(1);
   const auto longest = std::max<int64_t>(sequences.longest(), 1);
   const auto size = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(longest))));
-  return Blocks(sequences, root, size, (longest + size - 1) / size);
+  const auto roots = [&] { return sequences.lengths().to(at::kDouble).sqrt().ceil().to(at::kLong).clamp_min(1); };
+  return Blocks(sequences, is_plain(sequences) ? at::Tensor() : roots(), size, (longest + size - 1) / size);
 }
 
 at::Tensor Blocks::take(const at::Tensor& rows, int64_t heads) const {
   const auto width = rows.size(1) / heads;
   at::Tensor grid;  // (B, blocks·size, H·w)
+  if (full_) {
+    return rows.reshape({batch, count, size, heads, width}).permute({0, 3, 1, 2, 4});
+  }
   if (plain_) {
-    grid = rows.reshape({batch, sequences_.padded_length, rows.size(1)});
-    const auto missing = count * size - sequences_.padded_length;
-    grid = missing > 0 ? at::constant_pad_nd(grid, {0, 0, 0, missing}) : grid;
+    const auto tokens = sequences_.padded_length;
+    grid = at::constant_pad_nd(rows.reshape({batch, tokens, rows.size(1)}), {0, 0, 0, count * size - tokens});
   } else if (rows.size(0) == 0 || batch == 0) {
     grid = rows.new_zeros({batch, count * size, rows.size(1)}) + rows.sum();
   } else {
@@ -115,9 +161,13 @@ at::Tensor Blocks::take(const at::Tensor& rows, int64_t heads) const {
 
 at::Tensor Blocks::give(const at::Tensor& blocks) const {
   const auto width = blocks.size(1) * blocks.size(4);
-  const auto grid = blocks.permute({0, 2, 3, 1, 4}).reshape({batch, count * size, width});
+  const auto tokens = blocks.permute({0, 2, 3, 1, 4});
+  if (full_) {
+    return tokens.reshape({-1, width});
+  }
+  const auto grid = tokens.reshape({batch, count * size, width});
   if (plain_) {
-    return (full_ ? grid : grid.narrow(1, 0, sequences_.padded_length)).reshape({-1, width});
+    return grid.narrow(1, 0, sequences_.padded_length).reshape({-1, width});
   }
   if (grid.numel() == 0) {
     return grid.new_zeros({sequences_.rows, width}) + grid.sum();
@@ -139,17 +189,17 @@ at::Tensor key_mask(const at::Tensor& valid) {
 }
 
 at::Tensor BlockList::of(const at::Tensor& blocks) const {
-  const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2), size = blocks.size(3);
+  const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2);
   if (!row_.defined()) {
-    const auto sequence = torch::arange(0, batch * count * heads, count * heads, index_.options()).view({-1, 1, 1, 1});
-    const auto head = torch::arange(heads, index_.options()).view({-1, 1});
-    row_ = (index_.transpose(1, 2) * heads + (sequence + head)).flatten();  // (B, blocks, H, G)
+    const auto key = key_ ? std::optional(key_->with("rows", {batch, heads, count})) : std::nullopt;
+    row_ = ops::constant(key, index_.options(), [&] {
+      const auto sequence =
+          torch::arange(0, batch * count * heads, count * heads, index_.options()).view({-1, 1, 1, 1});
+      const auto head = torch::arange(heads, index_.options()).view({-1, 1});
+      return (index_.transpose(1, 2) * heads + (sequence + head)).flatten();  // (B, blocks, H, G)
+    });
   }
-  return blocks.transpose(1, 2)
-      .reshape({batch * count * heads, size * blocks.size(4)})
-      .index_select(0, row_)
-      .view({batch, count, heads, index_.size(3) * size, blocks.size(4)})
-      .transpose(1, 2);
+  return is_transformed(blocks) ? listed(blocks, row_) : Listed::apply(blocks, row_);
 }
 
 at::Tensor masked_scores(const at::Tensor& scores, const at::Tensor& mask) {
@@ -173,10 +223,12 @@ at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first) 
 Band::Band(const Blocks& blocks) {
   const auto options = blocks.numbers();
   const auto size = blocks.size, reach = blocks.count > 1 ? int64_t{1} : int64_t{0};
-  const auto own = torch::arange(blocks.count * size, options).view({blocks.count, size, 1});
-  const auto key = own.narrow(1, 0, 1) + torch::arange(-reach * size, (reach + 1) * size, options);
-  const auto near = (own - key).abs_().le(size).logical_and_(key.ge(0));
-  mask = near.logical_and(key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}))).unsqueeze(1);
+  mask = ops::constant(blocks.key("band"), options.dtype(at::kBool), [&] {
+    const auto own = torch::arange(blocks.count * size, options).view({blocks.count, size, 1});
+    const auto key = own.narrow(1, 0, 1) + torch::arange(-reach * size, (reach + 1) * size, options);
+    const auto near = (own - key).abs_().le(size).logical_and_(key.ge(0));
+    return near.logical_and(key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}))).unsqueeze(1);
+  });
   masks = mask.split(size, 4);
 }
 

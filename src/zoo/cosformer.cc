@@ -19,21 +19,24 @@ constexpr double kLeastWeight = 1e-6;
 struct Span {
   Span(const Blocks& asking, const Blocks& asked) : options(asking.numbers().dtype(at::kDouble)) {
     if (asking.one_length() && asked.one_length()) {
-      longest = static_cast<double>(std::max(asking.size, asked.size));
+      longest = std::max(asking.size, asked.size);
     } else {
       lengths = torch::maximum(asking.lengths(), asked.lengths()).clamp_min(1).unsqueeze(1);
     }
   }
   at::TensorOptions options;
-  double longest = 0;
+  int64_t longest = 0;
   Tensor lengths;  // (B, 1) of each sequence, where they are not alike
 };
 
-/// sin(π i/2m) and cos(π i/2m) of the tokens i = 1 … n: (B or 1, n, 2).
+/// sin(π i/2m) and cos(π i/2m) of the tokens i = 1 … n: (B or 1, 1, n, 2).
 Tensor waves(int64_t n, const Span& m, at::ScalarType type) {
-  const auto place = torch::arange(1, n + 1, m.options).unsqueeze(0).mul_(std::numbers::pi / 2);
-  const auto angle = (m.lengths.defined() ? place / m.lengths : place / m.longest).to(type);
-  return torch::stack({angle.sin(), angle.cos()}, 2);
+  const auto key = m.lengths.defined() ? std::nullopt : std::optional(ops::ConstantKey{"waves", {n, m.longest}});
+  return ops::constant(key, m.options.dtype(type), [&] {
+    const auto place = torch::arange(1, n + 1, m.options).unsqueeze(0).mul_(std::numbers::pi / 2);
+    const auto angle = (m.lengths.defined() ? place / m.lengths : place / static_cast<double>(m.longest)).to(type);
+    return torch::stack({angle.sin(), angle.cos()}, 2).unsqueeze(1);
+  });
 }
 
 /// [x sine, x cosine]: x (B, H, n, w), waves (B or 1, 1, n, 1) → (B, H, n, 2·w), each half written where it stays.
@@ -99,20 +102,18 @@ class CosFormer : public ZooAttention {
     Summing summing(asks.scalar_type());
     const auto q = asking.take_padded(summing.wide(asks));  // (B, n, d)
     const auto k = asked.take_padded(summing.wide(offers));
-    const auto v = by_heads(asked.take_padded(summing.wide(values)), heads);  // (B, H, m, d_h)
+    const auto v = heads_apart(asked.take_padded(summing.wide(values)), heads);  // (B·H, m, d_h)
 
     // cos(a − b) = sin a sin b + cos a cos b: keys meet both waves before the sums, queries after them.
     const auto at_q = waves(asking.size, m, q.scalar_type());
     const auto at_k = asked.size == asking.size ? at_q : waves(asked.size, m, k.scalar_type());
-    const auto wave = [](const Tensor& both, int64_t which) { return both.narrow(2, which, 1); };   // (B or 1, n, 1)
-    const auto key_sums = torch::matmul(at_k.transpose(1, 2), k);                                   // (B, 2, d)
-    const auto total = (at_q.unsqueeze(3) * dot_by_heads(q, key_sums.unsqueeze(2), heads)).sum(2);  // (B, n, H)
-    const auto f_k = Waved::apply(by_heads(k, heads), wave(at_k, 0).unsqueeze(1), wave(at_k, 1).unsqueeze(1));
-    const auto sums = torch::matmul(f_k.transpose(2, 3), v);  // (B, H, 2·d_h, d_h)
-    const auto beside = torch::cat(sums.chunk(2, 2), 3);      // (B, H, d_h, 2·d_h)
-    const auto mixed = torch::matmul(by_heads(q, heads), beside);
-    const auto weight = total.clamp_min(kLeastWeight).transpose(1, 2).unsqueeze(3);
-    const auto y = Unwaved::apply(mixed, wave(at_q, 0).unsqueeze(1), wave(at_q, 1).unsqueeze(1), weight);
+    const auto f_k = Waved::apply(by_heads(k, heads), at_k.narrow(3, 0, 1), at_k.narrow(3, 1, 1)).flatten(0, 1);
+    const auto q_h = heads_apart(q, heads), key_sums = f_k.sum(1).view({-1, 2, head_width()});
+    const auto back = [&](const Tensor& x) { return x.unflatten(0, {-1, heads}); };
+    const auto total = (back(torch::bmm(q_h, key_sums.transpose(1, 2))) * at_q).sum({3}, /*keepdim=*/true);
+    const auto sums = torch::bmm(f_k.transpose(1, 2), v);  // (B·H, 2·d_h, d_h)
+    const auto mixed = back(torch::bmm(q_h, torch::cat(sums.chunk(2, 1), 2)));  // (B, H, n, 2·d_h)
+    const auto y = Unwaved::apply(mixed, at_q.narrow(3, 0, 1), at_q.narrow(3, 1, 1), total.clamp_min(kLeastWeight));
     return w_o->forward(asking.give_whole(summing.narrow(y)));
   }
 };

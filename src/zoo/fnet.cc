@@ -7,6 +7,7 @@
 #include "nn/transformed.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
+#include "zoo/real_spectrum.h"
 
 namespace dba::zoo {
 namespace {
@@ -31,19 +32,22 @@ at::Tensor transform_each(const at::Tensor& x, const at::Tensor& lengths) {
   return torch::fft_ifft(product, size, 1).slice(1, 0, n) * chirp.unsqueeze(2);
 }
 
-/// Re(F_n X F_d) of x (B, n, d); lengths (B), with zeros in x beyond them, where they are not all n. Of real rows
-/// half the columns are enough: column d − j is column j with token t in the place of −t, conjugated.
+/// Re(F_n X F_d) of x (B, n, d), taken in float32 for 16 bits; lengths (B), with zeros in x beyond them, where they are
+/// not all n. Of real rows half the columns are enough, see real_spectrum.
 at::Tensor transformed(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
-  const auto columns = x.size(2) / 2 + 1, others = x.size(2) - columns;
+  const auto type = x.scalar_type();
+  const auto wide = type == at::kHalf || type == at::kBFloat16 ? x.to(at::kFloat) : x;
+  const auto width = x.size(2);
   if (!lengths) {
-    const auto some = torch::real(torch::fft_rfft2(x, std::nullopt, {1, 2}));
-    const auto again = some.narrow(2, 1, others);
-    return torch::cat({some, torch::cat({again.slice(1, 0, 1).flip(2), again.slice(1, 1).flip({1, 2})}, 1)}, 2);
+    const auto half = at::_fft_r2c(wide, {1, 2}, /*normalization=*/0, /*onesided=*/true);
+    return is_transformed(x) ? real_spectrum_composed(half, width, type) : real_spectrum(half, width, type);
   }
-  const auto some = torch::real(transform_each(torch::fft_rfft(x, std::nullopt, 2), *lengths));
+  const auto others = width - (width / 2 + 1);
+  const auto some = torch::real(transform_each(torch::fft_rfft(wide, std::nullopt, 2), *lengths));
   const auto length = lengths->clamp_min(1).unsqueeze(1);
   const auto opposite = (-torch::arange(x.size(1), lengths->options())).remainder(length).unsqueeze(2);  // (B, n, 1)
-  return torch::cat({some, some.narrow(2, 1, others).gather(1, opposite.expand({-1, -1, others})).flip(2)}, 2);
+  const auto again = some.narrow(2, 1, others).gather(1, opposite.expand({-1, -1, others})).flip(2);
+  return torch::cat({some, again}, 2).to(type);
 }
 
 /// The same with its gradient: the transforms' matrices are symmetric, so it is Re(F_n dY F_d).
@@ -59,9 +63,10 @@ struct Transformed : torch::autograd::Function<Transformed> {
   }
 };
 
-/// For transforms of functions by PyTorch's own operations.
+/// For transforms of functions by PyTorch's own operations, and without a node where nobody asks for a gradient.
 at::Tensor transform(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
-  return is_transformed(x) ? transformed(x, lengths) : Transformed::apply(x, lengths);
+  const bool has_gradient = at::GradMode::is_enabled() && x.requires_grad();
+  return is_transformed(x) || !has_gradient ? transformed(x, lengths) : Transformed::apply(x, lengths);
 }
 
 class FNet : public ZooAttention {
@@ -71,11 +76,9 @@ class FNet : public ZooAttention {
  private:
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto& [rows, sequences] = stream;
-    const auto type = rows.scalar_type();
-    const auto wide = type == at::kHalf || type == at::kBFloat16 ? rows.to(at::kFloat) : rows;
     const auto blocks = Blocks::whole(sequences);
     const auto lengths = blocks.one_length() ? std::nullopt : std::optional(blocks.lengths());
-    return blocks.give_padded(transform(blocks.take_padded(wide), lengths).to(type));
+    return blocks.give_padded(transform(blocks.take_padded(rows), lengths));
   }
 };
 

@@ -3,9 +3,50 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
+#include "nn/transformed.h"
 #include "ops/checks.h"
+#include "ops/constants.h"
 
 namespace dba::zoo {
+namespace {
+
+/// Numbers of 16 bits in 16 bytes.
+constexpr int64_t kTogether = 8;
+
+at::Tensor apart(const at::Tensor& x, int64_t heads) {
+  return by_heads(x, heads).reshape({x.size(0) * heads, x.size(1), x.size(2) / heads});
+}
+at::Tensor joined(const at::Tensor& x, int64_t heads) {
+  const auto by_head = x.view({-1, heads, x.size(1), x.size(2)});
+  return by_head.transpose(1, 2).reshape({by_head.size(0), x.size(1), heads * x.size(2)});
+}
+
+/// Either way; its gradient goes the other one.
+struct HeadsMoved : torch::autograd::Function<HeadsMoved> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, int64_t heads,
+                            bool to_apart) {
+    context->saved_data["heads"] = heads;
+    context->saved_data["to_apart"] = to_apart;
+    return to_apart ? apart(x, heads) : joined(x, heads);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto heads = context->saved_data["heads"].toInt();
+    const bool was_to_apart = context->saved_data["to_apart"].toBool();
+    // Gradients may be views that do not lie as a tensor of their shape does.
+    return {HeadsMoved::apply(gradients[0].contiguous(), heads, !was_to_apart), {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor heads_apart(const at::Tensor& x, int64_t heads) {
+  return is_transformed(x) ? apart(x, heads) : HeadsMoved::apply(x, heads, true);
+}
+
+at::Tensor heads_joined(const at::Tensor& x, int64_t heads) {
+  return is_transformed(x) ? joined(x, heads) : HeadsMoved::apply(x, heads, false);
+}
 
 Summing::Summing(at::ScalarType type) : given_(type) {
   if (type == at::kHalf) {
@@ -15,17 +56,22 @@ Summing::Summing(at::ScalarType type) : given_(type) {
 
 at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
                             double eps) {
-  // A last column of ones: the weights' own sums beside those of the values.
-  const auto ones = [&] { return valid.to(v.scalar_type()).unsqueeze(1).unsqueeze(3).expand({-1, v.size(1), -1, -1}); };
-  const auto more_v = valid.defined() ? torch::cat({v, ones()}, 3) : at::constant_pad_nd(v, {0, 1}, 1);
-  const auto sums = torch::matmul(f_k.transpose(2, 3), more_v) + eps * more_v.sum(2, /*keepdim=*/true);
-  const auto all = torch::matmul(f_q, sums) + (eps * sums).sum(2, /*keepdim=*/true);  // (B, H, n, w + 1)
+  // A column of ones behind the values: the weights' own sums beside theirs. On a GPU more of them, for products want
+  // rows of a multiple of 16 bytes.
+  const auto more = v.is_cuda() ? kTogether - v.size(3) % kTogether : 1;
+  const auto ones = [&] {
+    return valid.to(v.scalar_type()).unsqueeze(1).unsqueeze(3).expand({-1, v.size(1), -1, more});
+  };
+  const auto more_v = valid.defined() ? torch::cat({v, ones()}, 3) : at::constant_pad_nd(v, {0, more}, 1);
+  const auto sums = at::add(torch::matmul(f_k.transpose(2, 3), more_v), more_v.sum(2, /*keepdim=*/true), eps);
+  const auto all = at::add(torch::matmul(f_q, sums), sums.sum(2, /*keepdim=*/true), eps);  // (B, H, n, w + more)
   const auto total = all.narrow(3, v.size(3), 1);
   return all.narrow(3, 0, v.size(3)) / (valid.defined() ? total.masked_fill(total.eq(0), 1) : total);
 }
 
 at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads) {
-  const auto own = torch::eye(heads, y.options()).unsqueeze(2);                       // (H, H, 1)
+  const auto own = ops::constant(ops::ConstantKey{"own_head", {heads}}, y.options(),
+                                 [&] { return torch::eye(heads, y.options()).unsqueeze(2); });  // (H, H, 1)
   const auto rows = (y.unflatten(-1, {heads, -1}) * own).flatten(-2).flatten(1, -2);  // (B, H or k·H, H·w)
   const auto all = torch::matmul(rows, x.transpose(1, 2)).transpose(1, 2);
   return y.dim() == 3 ? all : all.unflatten(2, {y.size(1), heads});
@@ -33,6 +79,11 @@ at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads)
 
 at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight) {
   return (x.unflatten(2, {weight.size(2), -1}) * weight.unsqueeze(3)).flatten(2);
+}
+
+bool are_few(at::IntArrayRef queries, at::Device device) {
+  constexpr int64_t kMostLaunching = int64_t{1} << 22;
+  return queries[1] <= queries[2] || (device.is_cuda() && queries[0] * queries[1] * queries[2] <= kMostLaunching);
 }
 
 at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& x, int64_t heads,
@@ -44,11 +95,6 @@ at::Tensor attend_by_sums(const at::Tensor& f_q, const at::Tensor& f_k, const at
   const auto tokens = widened(x);
   const auto weight_v = widened(w_v->weight), bias_v = widened(w_v->bias);
   const auto weight_o = widened(w_o->weight), bias_o = widened(w_o->bias);
-  if (are_few(f_q.size(1), d)) {
-    const auto sums = torch::matmul(by_heads(f_k, heads).transpose(2, 3),
-                                    by_heads(at::linear(tokens, weight_v, bias_v), heads));  // (B, H, w, w)
-    return at::linear(torch::matmul(by_heads(f_q, heads), sums).transpose(1, 2).flatten(2), weight_o, bias_o);
-  }
   const auto weighed = torch::matmul(f_k.transpose(1, 2), tokens).unflatten(1, {heads, width});  // (B, H, w, d)
   auto sums = torch::matmul(weighed, weight_v.view({heads, width, d}).transpose(1, 2));          // (B, H, w, w)
   if (bias_v.defined()) {

@@ -42,6 +42,10 @@ inline at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
   return x.unflatten(2, {heads, -1}).transpose(1, 2);
 }
 
+/// (B, n, H·w) as matrices of every head, (B·H, n, w), in memory, and back: a copy, and one node of a graph.
+at::Tensor heads_apart(const at::Tensor& x, int64_t heads);
+at::Tensor heads_joined(const at::Tensor& x, int64_t heads);
+
 /// x_i · y_h for every token and head: x (B, n, H·w), and y (B, 1 or H, H·w), whose row h counts for the w entries of
 /// head h → (B, n, H); of several such y, (B, k, 1 or H, H·w) → (B, n, k, H). Heads are never taken apart in memory.
 at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads);
@@ -49,10 +53,9 @@ at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads)
 /// x_i times a number for every token and head: x (B, n, H·w), weight (B, n, H).
 at::Tensor scale_by_heads(const at::Tensor& x, const at::Tensor& weight);
 
-/// Whether so few queries ask that values by heads cost less than products of d × d matrices.
-inline bool are_few(int64_t queries, int64_t d) {
-  return queries <= d;
-}
+/// Whether values by heads cost less than products of d × d matrices: for so few queries (B, n, d) in a sequence, and
+/// on a GPU for so few in all that it is launches that cost.
+bool are_few(at::IntArrayRef queries, at::Device device);
 
 /// concat_h(f_q,h (f_k,hᵀ V_h)) W_o + b_o with V = X W_v + b_v, which long sequences do without: (f_kᵀ X) W_v W_o is d
 /// × d, and neither values nor the heads' sums are laid out for every token. f_q (B, n, H·w), f_k (B, m, H·w) with

@@ -54,23 +54,25 @@ class Linformer : public ZooAttention {
     const auto sums_of = [&](const at::Tensor& matrix, const at::Tensor& rows) {
       return torch::bmm(matrix.expand({asked.batch, -1, -1}), asked.take_padded(rows));  // (B, k, d)
     };
-    if (projecting_first_is_less(memory.rows.size(0), asked)) {
+    const bool few = are_few({asked.batch, asked.size, options.d()}, memory.rows.device());
+    if (few || projecting_first_is_less(memory.rows.size(0), asked)) {
       return {by_heads(sums_of(e, w_k->forward(memory.rows)), heads),
               by_heads(sums_of(f, w_v->forward(memory.rows)), heads)};
     }
     // Where heads share E, E (X W) = (E X) W: the projections see k rows of each sequence, and not its tokens.
     const auto real = asked.real_whole();
-    const auto projected = [&](torch::nn::Linear& layer, const at::Tensor& matrix, const at::Tensor& sums) {
-      auto out = torch::matmul(sums, layer->weight.t());
-      if (layer->bias.defined()) {
-        const auto weight = real.defined() ? torch::matmul(matrix, real.to(matrix.scalar_type()).unsqueeze(2))
-                                           : matrix.sum(2, /*keepdim=*/true);  // (B or 1, k, 1)
-        out = out + (weight * layer->bias).to(out.scalar_type());
-      }
-      return out.unflatten(2, {heads, -1}).transpose(1, 2);
+    const auto weight_of_bias = [&](const at::Tensor& matrix) {  // (B or 1, k, 1)
+      return !options.bias()  ? at::Tensor()
+             : real.defined() ? torch::matmul(matrix, real.to(matrix.scalar_type()).unsqueeze(2))
+                              : matrix.sum(2, /*keepdim=*/true);
     };
-    const auto sums = sums_of(e, memory.rows);
-    return {projected(w_k, e, sums), projected(w_v, f, f_.defined() ? sums_of(f, memory.rows) : sums)};
+    const auto projected = [&](torch::nn::Linear& layer, const at::Tensor& sums, const at::Tensor& weight) {
+      const auto out = torch::matmul(sums, layer->weight.t());
+      return by_heads(weight.defined() ? at::addcmul(out, weight, layer->bias).to(out.scalar_type()) : out, heads);
+    };
+    const auto sums = sums_of(e, memory.rows), weight = weight_of_bias(e);
+    return {projected(w_k, sums, weight), f_.defined() ? projected(w_v, sums_of(f, memory.rows), weight_of_bias(f))
+                                                       : projected(w_v, sums, weight)};
   }
 
   /// Multiply-adds of E (X W) and F (X W), 2 N d² + 2 P k d with P places for the N tokens, against those of (E X) W

@@ -19,7 +19,7 @@ class Local : public ZooAttention {
     const auto q = blocks.take(w_q->forward(stream.rows), heads);
     const auto k = blocks.take(w_k->forward(stream.rows), heads);
     const auto v = blocks.take(w_v->forward(stream.rows), heads);
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}}, drop_rate());
+    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}}, drop_rate(), blocks.key("local"));
     return w_o->forward(blocks.give(mixed));
   }
 };

@@ -34,15 +34,19 @@ class Longformer : public ZooAttention {
       seen.push_back({near_k[i], near_v[i], band.masks[i]});
     }
     if (globals == 0) {
-      return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
+      return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate(), blocks.key("band"))));
     }
     const auto keys = first_tokens(k, globals).unsqueeze(2), values = first_tokens(v, globals).unsqueeze(2);
-    const auto key = torch::arange(keys.size(3), blocks.numbers());
-    const auto query = torch::arange(blocks.count * half, blocks.numbers()).view({blocks.count, half, 1});
-    const auto outside_band = (query - key).abs().gt(half).unsqueeze(0);
-    const auto exists = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
-    seen.push_back({keys, values, outside_band.logical_and(exists).unsqueeze(1)});
-    const auto mixed = attend_blocks(q, seen, drop_rate());
+    const auto pattern = blocks.key("longformer", {keys.size(3)});
+    const auto mask = ops::constant(pattern, blocks.numbers().dtype(at::kBool), [&] {
+      const auto key = torch::arange(keys.size(3), blocks.numbers());
+      const auto query = torch::arange(blocks.count * half, blocks.numbers()).view({blocks.count, half, 1});
+      const auto outside_band = (query - key).abs().gt(half).unsqueeze(0);
+      const auto exists = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
+      return outside_band.logical_and(exists).unsqueeze(1);
+    });
+    seen.push_back({keys, values, mask});
+    const auto mixed = attend_blocks(q, seen, drop_rate(), pattern);
     const auto first = first_tokens(blocks.take(stream.rows, 1), globals).squeeze(1);  // (B, g, d)
     const auto asking = by_heads(global_q_->forward(first), heads);
     const auto asked = attend_all(asking, blocks, taken(global_k_), taken(global_v_), drop_rate());

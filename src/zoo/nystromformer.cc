@@ -82,13 +82,14 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
   }
 
  private:
-  /// Those of all steps: on a GPU each would be two launches, as long as a product.
+  /// Those of all steps.
   struct Identities {
     explicit Identities(const Tensor& a) {
-      const auto one = torch::eye(a.size(1), a.options());
-      seven = 7 * one;
-      fifteen = 15 * one;
-      thirteen_quarters = 13.0 / 4 * one;
+      const auto all = ops::constants(ops::ConstantKey{"nystromformer", {a.size(1)}}, a.options(), [&] {
+        const auto one = torch::eye(a.size(1), a.options());
+        return std::vector{7 * one, 15 * one, 13.0 / 4 * one};
+      });
+      seven = all[0], fifteen = all[1], thirteen_quarters = all[2];
     }
     Tensor seven, fifteen, thirteen_quarters;
   };

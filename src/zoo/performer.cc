@@ -22,9 +22,9 @@ class Performer : public ZooAttention {
   }
 
  private:
-  /// What the features are but for the number that all have in common: of x (B, H, n, d_h), valid (B, n) or undefined,
-  /// zero for keys that do not exist. The largest exponent is taken out: from queries in each row, from keys over the
-  /// sequence and head; numerator and denominator lose the same factor.
+  /// What the features are but for the number that all have in common, times √m: of x (B, H, n, d_h), valid (B, n) or
+  /// undefined, zero for keys that do not exist. The largest exponent is taken out: from queries in each row, from keys
+  /// over the sequence and head; numerator and denominator lose the same factors.
   at::Tensor features(const at::Tensor& x, const at::Tensor& valid, bool keys) const {
     const auto scaled = x * std::pow(static_cast<double>(head_width()), -0.25);
     auto projected = torch::matmul(scaled, features_.t().to(x.scalar_type()));
@@ -33,16 +33,12 @@ class Performer : public ZooAttention {
     }
     const auto exists = valid.defined() ? valid.unsqueeze(1).unsqueeze(3) : valid;
     const auto highest = keys ? masked_scores(projected, exists).amax({2, 3}, true) : projected.amax({3}, true);
-    // exp(w·x' − |x'|²/2 − c)/√m, with all that belongs to a row in one subtraction.
-    auto off = scaled.square().sum(3, /*keepdim=*/true) / 2 + highest.detach() - std::log(scale());
+    // exp(w·x' − |x'|²/2 − c), with all that belongs to a row in one subtraction.
+    auto off = at::add(highest.detach(), (scaled * scaled).sum(3, /*keepdim=*/true), 0.5);
     if (keys && exists.defined()) {
       off = off.masked_fill(exists.logical_not(), std::numeric_limits<double>::infinity());
     }
     return (projected - off).exp_();
-  }
-
-  double scale() const {
-    return 1.0 / std::sqrt(static_cast<double>(integer("features")));
   }
 
   at::Tensor mix(const Stream& queries, const Stream& memory) override {
@@ -54,7 +50,7 @@ class Performer : public ZooAttention {
     const auto f_q = features(asking.take_whole(summing.wide(q), heads), asking.real_whole(), false);
     const auto f_k = features(asked.take_whole(summing.wide(k), heads), asked.real_whole(), true);
     const auto v = asked.take_whole(summing.wide(values), heads);
-    const auto eps = choice("kernel") == "relu" ? kReluEps : scale() * kSoftmaxEps;
+    const auto eps = choice("kernel") == "relu" ? kReluEps : kSoftmaxEps;
     const auto mixed = kernel_attention(f_q, f_k, v, asked.real_whole(), eps);
     return w_o->forward(asking.give_whole(summing.narrow(mixed)));
   }

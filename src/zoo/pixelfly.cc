@@ -9,6 +9,8 @@
 namespace dba::zoo {
 namespace {
 
+constexpr int64_t kMostOnOneMap = 1024;
+
 class Pixelfly : public ZooAttention {
  public:
   Pixelfly(const DBAttentionOptions& options_, const OptionValues& values_)
@@ -23,47 +25,62 @@ class Pixelfly : public ZooAttention {
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto blocks = Blocks::up_to(stream.sequences, integer("block"));
     const auto heads = options.heads(), count = blocks.count, rank = integer("rank");
-    // So few blocks that a block sees half of them, as a rule: sparing the others costs more than it saves.
+    // So few blocks that a block sees half of them, as a rule: sparing the others costs more than it saves. On a GPU it
+    // does up to a length, where all sequences share the map.
     const auto strides_there = std::bit_width(static_cast<uint64_t>(std::min(count, integer("butterfly")) - 1));
-    if (count <= 2 * (1 + static_cast<int64_t>(strides_there))) {
+    const bool sees_half = count <= 2 * (1 + static_cast<int64_t>(strides_there));
+    if (sees_half || (stream.rows.is_cuda() && blocks.one_length() && count * blocks.size <= kMostOnOneMap)) {
       return w_o->forward(mix_on_a_map(stream, blocks.size));
     }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
-    const auto own = torch::arange(count, blocks.numbers());
-    const auto steps = torch::arange(std::bit_width(static_cast<uint64_t>(integer("butterfly"))), own.options());
-    // 0, 1, 2, 4, … below the butterfly's size, made on the device: copied numbers would have to wait for it.
-    const auto strides = torch::ones_like(steps).bitwise_left_shift(steps).bitwise_right_shift(1);
-    const auto partner = own.unsqueeze(1).bitwise_xor(strides);  // (blocks, G)
-    const auto there = partner.lt(count);
-    const auto index = partner.clamp_max(count - 1).view({1, 1, count, -1});
-    const BlockList list(index);
-    std::vector<Seen> seen{{list.of(k), list.of(v), blocks.keys_of(index, there.view(index.sizes()))}};
+    const auto globals = std::min(rank, count * blocks.size);
+    const auto key = blocks.key("pixelfly", {integer("butterfly"), globals});
+    const auto pattern = ops::constants(key, blocks.numbers(), [&] { return butterfly(blocks, globals); });
+    const auto &index = pattern[0], &mask = pattern[1], &globals_mask = pattern[2];
+    const BlockList list(index, key);
+    std::vector<Seen> seen{{list.of(k), list.of(v), mask}};
     if (rank == 0) {
-      return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate())));
+      return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate(), key)));
     }
 
     const auto keys = first_tokens(k, rank).unsqueeze(2), values = first_tokens(v, rank).unsqueeze(2);
-    const auto key = torch::arange(keys.size(3), own.options());
-    // (blocks, g): a global key in one of the butterfly's blocks is there already.
-    const auto elsewhere = partner.unsqueeze(2).eq(key.div(blocks.size, "floor")).any(1).logical_not().unsqueeze(1);
-    const auto real = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
-    seen.push_back({keys, values, elsewhere.logical_and(real).unsqueeze(1)});
-    const auto mixed = attend_blocks(q, seen, drop_rate());
+    seen.push_back({keys, values, globals_mask});
+    const auto mixed = attend_blocks(q, seen, drop_rate(), key);
     const auto asked = attend_all(first_tokens(q, rank), blocks, k, v, drop_rate());
     return w_o->forward(blocks.give(with_first_tokens(mixed, asked)));
   }
 
+  /// Which blocks each block sees, (1, 1, blocks, G); which of their keys there are; and which of so many global keys
+  /// there are and in none of these blocks, (B or 1, 1, blocks, 1, g).
+  std::vector<at::Tensor> butterfly(const Blocks& blocks, int64_t globals) const {
+    const auto own = torch::arange(blocks.count, blocks.numbers());
+    const auto steps = torch::arange(std::bit_width(static_cast<uint64_t>(integer("butterfly"))), own.options());
+    // 0, 1, 2, 4, … below the butterfly's size, made on the device: copied numbers would have to wait for it.
+    const auto strides = torch::ones_like(steps).bitwise_left_shift(steps).bitwise_right_shift(1);
+    const auto partner = own.unsqueeze(1).bitwise_xor(strides);  // (blocks, G)
+    const auto there = partner.lt(blocks.count);
+    const auto index = partner.clamp_max(blocks.count - 1).view({1, 1, blocks.count, -1});
+
+    const auto key = torch::arange(globals, own.options());
+    const auto elsewhere = partner.unsqueeze(2).eq(key.div(blocks.size, "floor")).any(1).logical_not().unsqueeze(1);
+    const auto real = key.lt(blocks.once(blocks.lengths()).view({-1, 1, 1, 1}));
+    return {index, blocks.keys_of(index, there.view(index.sizes())), elsewhere.logical_and(real).unsqueeze(1)};
+  }
+
   at::Tensor mix_on_a_map(const Stream& stream, int64_t size) {
     const auto whole = Blocks::whole(stream.sequences);
-    const auto token = torch::arange(whole.size, whole.numbers()), block = token.div(size, "floor");
-    const auto step = block.unsqueeze(1).bitwise_xor(block);  // (n, n)
-    const auto is_stride = step.bitwise_and(step - 1).eq(0).logical_and(step.lt(integer("butterfly")));
-    const auto is_global = token.lt(integer("rank"));
-    const auto seen = step.eq(0).logical_or(is_stride).logical_or(is_global.unsqueeze(1)).logical_or(is_global);
-    return attend_on_a_map(whole, w_q->forward(stream.rows), w_k->forward(stream.rows), w_v->forward(stream.rows),
-                           seen.unsqueeze(0), options.heads(), drop_rate());
+    const auto key = whole.key("pixelfly_map", {size, integer("butterfly"), integer("rank")});
+    const auto seen = ops::constant(key, whole.numbers().dtype(at::kBool), [&] {
+      const auto token = torch::arange(whole.size, whole.numbers()), block = token.div(size, "floor");
+      const auto step = block.unsqueeze(1).bitwise_xor(block);  // (n, n)
+      const auto is_stride = step.bitwise_and(step - 1).eq(0).logical_and(step.lt(integer("butterfly")));
+      const auto is_global = token.lt(integer("rank"));
+      return step.eq(0).logical_or(is_stride).logical_or(is_global.unsqueeze(1)).logical_or(is_global).unsqueeze(0);
+    });
+    return attend_on_a_map(whole, w_q->forward(stream.rows), w_k->forward(stream.rows), w_v->forward(stream.rows), seen,
+                           options.heads(), drop_rate(), key);
   }
 };
 

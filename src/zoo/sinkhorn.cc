@@ -13,7 +13,7 @@ at::Tensor balanced(at::Tensor scores, const at::Tensor& mask, int64_t iteration
   scores = masked_scores(scores, mask);
   for (int64_t i = 0; i < iterations; ++i) {
     for (const int64_t axis : {-1, -2}) {
-      scores = masked_scores(scores - scores.logsumexp({axis}, /*keepdim=*/true), mask);
+      scores = masked_scores(scores.log_softmax(axis), mask);
     }
   }
   return mask.defined() ? scores.exp().masked_fill(mask.logical_not(), 0) : scores.exp();
@@ -38,19 +38,21 @@ class Sinkhorn : public ZooAttention {
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
     const auto scores = sort_scores(blocks.take(stream.rows, 1).squeeze(1));
-    const auto there = torch::arange(count, blocks.numbers()).lt(blocks.counts().unsqueeze(1));
-    const auto between =
-        blocks.real().defined()
-            ? there.unsqueeze(1).logical_and(there.unsqueeze(2)).unsqueeze(1)  // (B, 1, blocks, blocks)
-            : at::Tensor();
+    const bool all_there = !blocks.real().defined();
+    at::Tensor between, filled;  // which pairs of blocks there are, and which places of a block some block fills
+    if (!all_there) {
+      const auto there = torch::arange(count, blocks.numbers()).lt(blocks.counts().unsqueeze(1));
+      between = there.unsqueeze(1).logical_and(there.unsqueeze(2)).unsqueeze(1);  // (B, 1, blocks, blocks)
+      // Places beyond the length of a sequence that is shorter than a block.
+      const auto place = torch::arange(blocks.size, blocks.numbers());
+      filled = place.lt(blocks.lengths().unsqueeze(1)).view({-1, 1, 1, 1, blocks.size});
+    }
     const auto sort = balanced(scores.narrow(3, 0, count).transpose(1, 2), between, integer("iterations"));
     const auto sorted = [&](const at::Tensor& rows) {
       return wide_matmul(sort, rows.flatten(3)).to(rows.scalar_type()).unflatten(3, {rows.size(3), rows.size(4)});
     };
-    // Places that no block of the sequence fills: beyond its length where it is shorter than a block.
-    const auto filled = torch::arange(blocks.size, blocks.numbers()).lt(blocks.lengths().unsqueeze(1));
-    const auto mask = blocks.real().defined() ? filled.view({-1, 1, 1, 1, blocks.size}) : at::Tensor();
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), mask}}, drop_rate());
+    const std::vector<Seen> seen{{k, v, key_mask(blocks.real())}, {sorted(k), sorted(v), filled}};
+    const auto mixed = attend_blocks(q, seen, drop_rate(), blocks.key("sinkhorn"));
     return w_o->forward(blocks.give(mixed));
   }
 

@@ -28,7 +28,7 @@ class SparseTransformer : public ZooAttention {
     const auto tokens = count * blocks.size, masks = blocks.one_length() ? int64_t{1} : blocks.batch;
     const bool sees_half = 2 * (blocks.size + count * std::min(integer("summary"), blocks.size)) >= tokens;
     if (sees_half && masks * tokens * tokens <= kMostPairs) {
-      return w_o->forward(mix_on_a_map(stream, one_size ? blocks.sizes().narrow(0, 0, 1) : blocks.sizes()));
+      return w_o->forward(mix_on_a_map(stream, blocks, one_size));
     }
     const auto taken = [&](torch::nn::Linear& layer) { return blocks.take(layer->forward(stream.rows), heads); };
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
@@ -43,28 +43,33 @@ class SparseTransformer : public ZooAttention {
                                  : rows.gather(3, index().expand({-1, heads, count, -1, rows.size(4)}));
       return last.flatten(2, 3).unsqueeze(2);
     };
-    const auto valid = blocks.once(blocks.valid());
-    const auto exists = one_size ? valid.slice(2, blocks.size - columns)
-                                 : valid.gather(2, place.clamp_min(0).expand({-1, count, -1}))
-                                       .logical_and(place.ge(0));  // (B or 1, blocks, c)
-    const auto block = torch::arange(count, blocks.numbers());
-    const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
-    const auto mask = exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
+    const auto key = blocks.key("sparse", {columns});
+    const auto mask = ops::constant(key, blocks.numbers().dtype(at::kBool), [&] {
+      const auto valid = blocks.once(blocks.valid());
+      const auto exists = one_size ? valid.slice(2, blocks.size - columns)
+                                   : valid.gather(2, place.clamp_min(0).expand({-1, count, -1}))
+                                         .logical_and(place.ge(0));  // (B or 1, blocks, c)
+      const auto block = torch::arange(count, blocks.numbers());
+      const auto elsewhere = block.unsqueeze(1).ne(block.repeat_interleave(columns));  // (blocks, blocks·c)
+      return exists.flatten(1).unsqueeze(1).logical_and(elsewhere).unsqueeze(1).unsqueeze(3);
+    });
 
-    const auto mixed = attend_blocks(q, {{k, v, key_mask(blocks.real())}, {summary(k), summary(v), mask}}, drop_rate());
-    return w_o->forward(blocks.give(mixed));
+    const std::vector<Seen> seen{{k, v, key_mask(blocks.real())}, {summary(k), summary(v), mask}};
+    return w_o->forward(blocks.give(attend_blocks(q, seen, drop_rate(), key)));
   }
 
-  /// sizes (B or 1): tokens of a block.
-  at::Tensor mix_on_a_map(const Stream& stream, const at::Tensor& sizes) {
+  at::Tensor mix_on_a_map(const Stream& stream, const Blocks& blocks, bool one_size) {
     const auto whole = Blocks::whole(stream.sequences);
-    const auto size = sizes.unsqueeze(1);
-    const auto token = torch::arange(whole.size, whole.numbers());
-    const auto block = token.div(size, "floor");  // (B or 1, n)
-    const auto is_summary = token.remainder(size).ge(size - integer("summary"));
-    const auto seen = block.unsqueeze(2).eq(block.unsqueeze(1)).logical_or(is_summary.unsqueeze(1));
+    const auto key = blocks.key("sparse_map", {integer("summary")});
+    const auto seen = ops::constant(key, whole.numbers().dtype(at::kBool), [&] {
+      const auto size = (one_size ? blocks.sizes().narrow(0, 0, 1) : blocks.sizes()).unsqueeze(1);  // (B or 1, 1)
+      const auto token = torch::arange(whole.size, whole.numbers());
+      const auto block = token.div(size, "floor");  // (B or 1, n)
+      const auto is_summary = token.remainder(size).ge(size - integer("summary"));
+      return block.unsqueeze(2).eq(block.unsqueeze(1)).logical_or(is_summary.unsqueeze(1));
+    });
     return attend_on_a_map(whole, w_q->forward(stream.rows), w_k->forward(stream.rows), w_v->forward(stream.rows), seen,
-                           options.heads(), drop_rate());
+                           options.heads(), drop_rate(), key);
   }
 };
 

@@ -204,9 +204,13 @@ class Synthesizer : public ZooAttention {
   at::Tensor mix(const Stream& stream, const Stream&) override {
     const auto blocks = Blocks::whole(stream.sequences);
     const auto heads = options.heads();
-    const auto v = blocks.take_whole(w_v->forward(stream.rows), heads);
+    const auto values = w_v->forward(stream.rows);
     const auto exists = blocks.real().defined() ? blocks.valid().unsqueeze(1) : Tensor();  // (B, 1, 1, n)
     const auto scores = synthetic(stream, blocks);
+    if (!alpha_.defined() && scores.size(0) == 1 && drop_rate() == 0 && !exists.defined()) {
+      return w_o->forward(by_one_map(scores.squeeze(0).softmax(2), values, blocks.batch));
+    }
+    const auto v = blocks.take_whole(values, heads);
     Tensor mixed;
     if (alpha_.defined()) {
       // One softmax over both kinds of scores: the queries carry the weight of theirs.
@@ -221,14 +225,15 @@ class Synthesizer : public ZooAttention {
     return w_o->forward(blocks.give_whole(mixed));
   }
 
+  /// A map (H, n, n) times the values of all sequences, (B·n, H·w), which stand side by side.
+  static at::Tensor by_one_map(const at::Tensor& map, const at::Tensor& values, int64_t batch) {
+    const auto heads = map.size(0), n = map.size(1);
+    const auto beside = values.reshape({batch, n, heads, -1}).permute({2, 1, 0, 3}).reshape({heads, n, -1});
+    return torch::bmm(map, beside).view({heads, n, batch, -1}).permute({2, 1, 0, 3}).reshape(values.sizes());
+  }
+
   static at::Tensor by_scores(const at::Tensor& scores, const at::Tensor& v, const at::Tensor& exists,
                               const ops::Dropout& dropout) {
-    if (scores.size(0) == 1 && dropout.p == 0 && !exists.defined()) {
-      // One map for all sequences: their values stand side by side.
-      const auto beside = v.permute({1, 2, 0, 3}).flatten(2);  // (H, n, B·d_h)
-      const auto mixed = torch::matmul(scores.squeeze(0).softmax(2), beside).unflatten(2, {v.size(0), -1});
-      return mixed.permute({2, 0, 1, 3});
-    }
     const auto given = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
     const auto mask = exists.defined() ? exists.unsqueeze(2) : exists;
     return MapsOfScores::apply(scores.unsqueeze(2), v.unsqueeze(2), given(mask), given(dropout.rng), dropout.p)

@@ -40,6 +40,7 @@ class Layer : public torch::CustomClassHolder {
     const auto add = [&](const auto& tensors, bool trained) {
       for (const auto& item : tensors) {
         initial_.emplace_back(item.key(), item.value().detach(), trained);
+        shapes_.push_back(item.value().sizes().vec());
         item.value().set_data(item.value().new_empty({0}));  // the memory is the caller's from now on
       }
     };
@@ -81,8 +82,14 @@ class Layer : public torch::CustomClassHolder {
     Call(Layer& owner, const std::vector<Tensor>& tensors, bool training) : lock_(owner.mutex_), owner_(owner) {
       TORCH_CHECK(tensors.size() == owner.fields_.size(), "dba::zoo: a call needs the ", owner.fields_.size(),
                   " tensors of the layer, got ", tensors.size());
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        TORCH_CHECK(tensors[i].sizes() == owner_.shapes_[i], "dba::zoo: tensor ", i, " of the layer must be of shape ",
+                    at::IntArrayRef(owner_.shapes_[i]), ", got ", tensors[i].sizes());
+      }
       owner_.exchange(tensors);
-      owner_.layer_->train(training);
+      if (owner_.layer_->is_training() != training) {
+        owner_.layer_->train(training);
+      }
     }
     ~Call() {
       owner_.exchange(std::vector<Tensor>(owner_.fields_.size()));
@@ -103,6 +110,7 @@ class Layer : public torch::CustomClassHolder {
 
   std::shared_ptr<ZooAttention> layer_;
   std::vector<Tensor*> fields_;
+  std::vector<std::vector<int64_t>> shapes_;
   std::vector<std::tuple<std::string, Tensor, bool>> initial_;
   std::mutex mutex_;
 };

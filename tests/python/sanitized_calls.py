@@ -123,6 +123,17 @@ def code_agreement(make, case):
     return [torch.ops.dba.code_agreement(codes[:, :, :33], codes[:, 1:34], case.dtype)]
 
 
+def real_spectrum(make, case):
+    half = torch.complex(make(2, 33, 65).detach().float(), make(2, 33, 65).detach().float())
+    return [torch.ops.dba.real_spectrum(half, 129, case.dtype)]
+
+
+def elu_plus_one(make, case):
+    x = make(1003).detach()[1:]
+    feature = torch.ops.dba.elu_plus_one_forward(x)
+    return [feature, torch.ops.dba.elu_plus_one_backward(x, feature)]
+
+
 def both_passes(make, case, width, heads=HEADS, score_rows=SLOTS, linear=0):
     """Each over tokens of its own: nobody adds up their gradients, which cuBLAS may have written by the copy engine."""
     batch = Batch(LENGTHS)
@@ -151,9 +162,10 @@ def tf32(make, case):
 
 
 OPERATORS = {f.__name__: f for f in (attention, core, compress, restore, residual_norm, residual_sum, gelu, relu, fold,
-                                     fold_stack, sums_beyond, code_agreement, odd_width, two_wide_tiles, tf32)}
+                                     fold_stack, sums_beyond, code_agreement, real_spectrum, elu_plus_one, odd_width,
+                                     two_wide_tiles, tf32)}
 WITH_FORMS = ("attention", "core")
-WITHOUT_GRADIENT = ("sums_beyond", "code_agreement")
+WITHOUT_GRADIENT = ("sums_beyond", "code_agreement", "real_spectrum", "elu_plus_one")
 WITHOUT_DROPOUT = ("fold", "fold_stack", *WITHOUT_GRADIENT)
 GENERAL_ALONE = ("odd_width", "two_wide_tiles", "tf32")  # what the general kernels serve on every GPU
 

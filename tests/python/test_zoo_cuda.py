@@ -166,3 +166,41 @@ def test_reformer_trains_on_long_batches_within_the_memory_of_one_map():
     before = torch.cuda.memory_allocated()
     layer(x)[0].sum().backward()
     assert torch.cuda.max_memory_allocated() - before < batch * n * heads * keys * 4
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_call_keeps_its_masks_whatever_is_called_later(name):
+    """Masks of plain batches are kept from call to call, and those of a recording belong to it."""
+    layer = made(name).eval().to("cuda", torch.float32)
+    batch = tokens(2, LONGEST).to("cuda", torch.float32)
+    with torch.no_grad():
+        expected = layer(batch)[0].clone()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            layer(batch)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = layer(batch)[0]
+        for length in [*range(1, LONGEST), LONGEST]:  # more shapes than are kept
+            other = layer(batch[:, :length])[0]
+        junk = torch.full((1 << 22,), float("nan"), device="cuda")
+        recorded.zero_()
+        graph.replay()
+        torch.testing.assert_close(recorded, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(other, expected, rtol=1e-5, atol=1e-5)
+        assert junk.isnan().all()
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["linear", "flowformer"])
+def test_heads_stay_together_in_long_batches(name):
+    """Few tokens have their heads taken apart; these are many, with widths that both ways take."""
+    torch.manual_seed(2)
+    layer = dba.zoo.make(name, 64, 4, dtype=torch.float64, device="cuda").eval()
+    x = torch.randn(40, 2000, 64, dtype=torch.float64, device="cuda")
+    whole = layer(x)[0]
+    for first in (0, 39):
+        torch.testing.assert_close(layer(x[first : first + 1])[0], whole[first : first + 1], rtol=1e-8, atol=1e-8)

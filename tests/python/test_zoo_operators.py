@@ -38,6 +38,45 @@ def test_sums_beyond_a_window_are_those_of_their_rows(device, shape, before, aft
         assert torch.equal(torch.ops.dba.sums_beyond(strided, before, after), found)
 
 
+TYPES = [(torch.float64, 1e-13), (torch.float32, 1e-6), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(2, 9, 16), (1, 1, 1), (3, 2, 7), (2, 257, 130)], ids=str)
+def test_a_whole_real_spectrum_comes_from_its_half(device, shape):
+    """The real part of the transform over tokens and columns, whatever the layout of the half."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    expected = torch.fft.fft2(x).real
+    for dtype, tolerance in TYPES:
+        half = torch.fft.rfft2(x.to(device, torch.float64 if dtype == torch.float64 else torch.float32))
+        found = torch.ops.dba.real_spectrum(half, shape[2], dtype)
+        assert found.dtype == dtype and found.shape == shape and found.is_contiguous()
+        assert (found.double().cpu() - expected).norm() <= tolerance * expected.norm()
+        for strided in (half.transpose(1, 2).contiguous().transpose(1, 2), half.conj().resolve_conj().conj()):
+            assert torch.equal(torch.ops.dba.real_spectrum(strided, shape[2], dtype), found)
+        assert torch.ops.dba.real_spectrum(half[:0], shape[2], dtype).shape == (0, *shape[1:])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 1003, 70_000])
+def test_a_feature_of_the_linear_transformer_keeps_small_exponentials(device, count):
+    """exp(x) or x + 1, and its slope, at any address; NaN stays."""
+    x = 8 * torch.randn(count + 1, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    x[count // 2] = -30.0
+    for dtype, tolerance in TYPES:
+        for given in (x.to(device, dtype)[:count], x.to(device, dtype)[1:]):
+            exact = given.double().cpu()
+            expected = torch.where(exact > 0, exact + 1, exact.exp())
+            found = torch.ops.dba.elu_plus_one_forward(given)
+            least = torch.finfo(dtype).tiny
+            assert found.dtype == dtype
+            assert ((found.double().cpu() - expected).abs() <= tolerance * expected + least).all()
+            dx = torch.ops.dba.elu_plus_one_backward(given, found).double().cpu()
+            assert ((dx - exact * expected.clamp_max(1)).abs() <= 2 * tolerance * (exact * expected).abs() + least).all()
+    lost = torch.tensor([float("nan"), 1.0], device=device)
+    assert torch.ops.dba.elu_plus_one_forward(lost).isnan().tolist() == [True, False]
+
+
 def test_the_inner_operators_of_the_zoo_refuse_what_their_kernels_could_not_read():
     x, codes = torch.ones(2, 5, 3, 4), torch.zeros(2, 5, 3, dtype=torch.int16)
     with pytest.raises(RuntimeError, match=r"dba::sums_beyond: before and after must be at least 0, got -1 and 2"):
@@ -51,3 +90,8 @@ def test_the_inner_operators_of_the_zoo_refuse_what_their_kernels_could_not_read
         torch.ops.dba.code_agreement(many, many.transpose(1, 2), torch.float32)
     with pytest.raises(RuntimeError, match=r"dba::code_agreement: codes must be int16, got Long and Short"):
         torch.ops.dba.code_agreement(codes.long(), codes.transpose(1, 2), torch.float32)
+    half = torch.zeros(2, 5, 4, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match=r"dba::real_spectrum: half must be complex, \(B, n, 5\) for the width 8, got"):
+        torch.ops.dba.real_spectrum(half, 8, torch.float32)
+    with pytest.raises(RuntimeError, match=r"dba::real_spectrum: dtype must be a floating type, got Long"):
+        torch.ops.dba.real_spectrum(half, 7, torch.int64)

@@ -15,18 +15,11 @@ from .records import member
 UNSEEN = "torch cannot look into a layer of the zoo, which C++ computes"
 
 
-class Sentences:
-    """What the C++ library refuses is a wrong argument: ValueError, with its sentence."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RuntimeError):
-            sentence = str(error).split("\nException raised from")[0]
-            at = sentence.find("dba::")
-            if at >= 0:
-                raise ValueError(sentence[at:].strip()) from None
+def refusal(error: RuntimeError) -> Exception:
+    """What the C++ library refuses is a wrong argument: ValueError, with its sentence. Other errors as they are."""
+    sentence = str(error).split("\nException raised from")[0]
+    at = sentence.find("dba::")
+    return error if at < 0 else ValueError(sentence[at:].strip())
 
 
 def bounds_of(sequences: Sequences) -> tuple[Tensor, Tensor, list[int]]:
@@ -91,14 +84,18 @@ class ZooLayer(nn.Module):
 
     def _make(self) -> list[tuple[str, Tensor, bool]]:
         """Makes the C++ layer by its recipe. Returns its tensors: name, first value and whether it is trained."""
-        with Sentences():
+        try:
             layer = torch.classes.dba.ZooLayer(*self._recipe)
+        except RuntimeError as error:
+            raise refusal(error) from None
         # In a tuple torch.export does not find it, so that `_call` can say why it cannot be exported.
         self._held = (layer,)
         tensors = layer.take_tensors()
         self._shapes: dict[str, torch.Size | None] = {name: value.shape for name, value, _ in tensors}
         for part in [name.removesuffix("weight") for name in self._shapes if name.endswith(".weight")]:
             self._shapes.setdefault(part + "bias", None)
+        # As a call reads them: name, part, the part's own name for it, and whether there must be one.
+        self._places = [(name, *name.rpartition(".")[::2], shape is not None) for name, shape in self._shapes.items()]
         return tensors
 
     def _part(self, name: str, values: dict[str, Tensor]) -> nn.Module:
@@ -155,9 +152,24 @@ class ZooLayer(nn.Module):
     def _call(self, method: str, *arguments: Any) -> Any:
         if torch.compiler.is_exporting():
             raise ValueError(f"dba.zoo.{self.member.name}: {UNSEEN}; export models of dba.DBAttention")
-        tensors = [tensor for name in self._shapes if (tensor := self.tensor(name)) is not None]
-        with Sentences():
-            return getattr(self._held[0], method)(tensors, self.training, *arguments)
+        try:
+            return getattr(self._held[0], method)(self._tensors(), self.training, *arguments)
+        except RuntimeError as error:
+            for name in self._shapes:
+                self.tensor(name)  # refuses one of another shape by its name
+            raise refusal(error) from None
+
+    def _tensors(self) -> list[Tensor]:
+        """All that the C++ layer computes with; it looks at the shapes itself."""
+        tensors = []
+        for name, part, leaf, wanted in self._places:
+            owner = self._modules.get(part) if part else self
+            value = None if owner is None else owner._parameters.get(leaf)
+            if wanted:
+                tensors.append(self.tensor(name) if value is None else value)
+            elif value is not None:
+                self.tensor(name)  # refuses it
+        return tensors
 
     # The C++ layer is made anew from its recipe; tensors travel as those of any module.
     def __getstate__(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "ops/constants.h"
 #include "ops/cuda/dropout_mask.h"
 #include "ops/cuda/general_convert.h"
 #include "ops/dropout_mask.h"
@@ -74,6 +75,18 @@ std::string kernels_missing() {
 }
 
 const bool obstacle_is_set = (set_gpu_obstacle(kernels_missing), true);
+
+/// Whether the device's current stream is being recorded; an answer that cannot be had counts as yes.
+bool is_recording(c10::DeviceIndex device) {
+  auto status = cudaStreamCaptureStatusActive;
+  if (cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(device), &status) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return true;
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+const bool recording_is_set = (set_gpu_recording(is_recording), true);
 
 }  // namespace
 

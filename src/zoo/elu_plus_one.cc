@@ -1,0 +1,65 @@
+#include "zoo/elu_plus_one.h"
+
+#include <torch/library.h>
+#include <torch/torch.h>
+
+#include "nn/transformed.h"
+
+namespace dba::zoo {
+namespace {
+
+using at::Tensor;
+
+Tensor forward_operator(const Tensor& x) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("dba::elu_plus_one_forward", "")
+                                    .typed<Tensor(const Tensor&)>();
+  return operation.call(x);
+}
+
+Tensor backward_operator(const Tensor& dy, const Tensor& feature) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("dba::elu_plus_one_backward", "")
+                                    .typed<Tensor(const Tensor&, const Tensor&)>();
+  return operation.call(dy, feature);
+}
+
+struct EluPlusOne : torch::autograd::Function<EluPlusOne> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x) {
+    const auto feature = forward_operator(x);
+    context->save_for_backward({feature});
+    return feature;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto feature = context->get_saved_variables()[0];
+    return {at::GradMode::is_enabled() ? elu_plus_one_backward_composed(gradients[0], feature)
+                                       : backward_operator(gradients[0], feature)};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(dba, m) {
+  m.def("elu_plus_one_forward(Tensor x) -> Tensor");
+  m.def("elu_plus_one_backward(Tensor dy, Tensor feature) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
+  m.impl("elu_plus_one_forward", elu_plus_one_composed);
+  m.impl("elu_plus_one_backward", elu_plus_one_backward_composed);
+}
+
+}  // namespace
+
+at::Tensor elu_plus_one(const at::Tensor& x) {
+  return is_transformed(x) ? x.clamp_max(0).exp() + x.relu() : EluPlusOne::apply(x);
+}
+
+at::Tensor elu_plus_one_composed(const at::Tensor& x) {
+  return x.clamp_max(0).exp_().add_(x.clamp_min(0));
+}
+
+at::Tensor elu_plus_one_backward_composed(const at::Tensor& dy, const at::Tensor& feature) {
+  return dy * feature.clamp_max(1);
+}
+
+}  // namespace dba::zoo
