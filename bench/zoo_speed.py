@@ -93,7 +93,7 @@ def medians(pair, device, seconds):
     samples = [[], []]
     for call in pair:
         call()
-    while len(samples[0]) < 3 or (sum(map(sum, samples)) < seconds and len(samples[0]) < 50):
+    while len(samples[0]) < 3 or (sum(map(sum, samples)) < seconds and len(samples[0]) < 400):
         for call, mine in zip(pair, samples):
             mine.append(seconds_of(call, device))
     return [statistics.median(mine) for mine in samples]

@@ -39,7 +39,8 @@ struct Sequences {
   /// A bound of the lengths for the host: `max_length`, or the longest one, read from the device if need be.
   int64_t longest() const;
 
-  /// Rows b·n … b·n + n − 1 form sequence b: a plain batch (B, n, …) without padding.
+  /// Rows b·n … b·n + n − 1 form sequence b: a plain batch (B, n, …) without padding. All batches of one shape share
+  /// `begin` and `end`; nobody may write into them.
   static Sequences dense(int64_t batch, int64_t length, at::Device device);
   /// Packed rows: sequence b is cu_seqlens[b] … cu_seqlens[b + 1] − 1; `cu_seqlens` is (B + 1), integer.
   static Sequences packed(const at::Tensor& cu_seqlens, int64_t rows, int64_t max_length = -1);

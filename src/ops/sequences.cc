@@ -17,7 +17,7 @@
 #include <cstring>
 
 #include "ops/checks.h"
-#include "ops/constants.h"
+#include "ops/kept_tensors.h"
 
 namespace dba {
 namespace {
@@ -88,9 +88,9 @@ Sequences Sequences::dense(int64_t batch, int64_t length, at::Device device) {
   TORCH_CHECK(batch >= 0 && length >= 0, "dba::Sequences::dense: batch and length must not be negative, got ", batch,
               " and ", length);
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
-  const auto bounds = ops::constants(ops::ConstantKey{"dense", {batch, length}}, options, [&] {
-    const auto all = length == 0 ? at::zeros({batch + 1}, options) : at::arange(0, batch * length + 1, length, options);
-    return std::vector{all.narrow(0, 0, batch), all.narrow(0, 1, batch)};
+  const auto bounds = ops::kept_tensors(ops::KeptKey{"dense", {batch, length}}, options, [&] {
+    const auto begin = length == 0 ? at::zeros({batch}, options) : at::arange(0, batch * length, length, options);
+    return std::vector{begin, begin + length};
   });
   return {bounds[0], bounds[1], batch * length, length, length, true};
 }

@@ -11,8 +11,8 @@
 namespace dba::zoo {
 namespace {
 
-/// The first and the last block of (B, H, blocks, size, w), where the host knows that all sequences have as many, and two
-/// at least: a view.
+/// The first and the last block of (B, H, blocks, size, w), where the host knows that all sequences have as many, and
+/// two at least: a view.
 at::Tensor both_ends(const at::Tensor& blocks) {
   return blocks.slice(2, 0, blocks.size(2), blocks.size(2) - 1);
 }
@@ -51,7 +51,7 @@ class BigBird : public ZooAttention {
     const auto q = taken(w_q), k = taken(w_k), v = taken(w_v);
 
     const auto key = blocks.key("bigbird", {heads, integer("window"), integer("random"), seed()});
-    const auto plan = ops::constants(key, blocks.numbers(), [&] { return block_plan(blocks); });
+    const auto plan = ops::kept_tensors(key, blocks.numbers(), [&] { return block_plan(blocks); });
     const auto &index = plan[0], &mask = plan[1], &ends = plan[2], &is_first = plan[3], &is_last = plan[4];
     const BlockList list(index, key);
     const auto mixed = attend_blocks(q, {{list.of(k), list.of(v), mask}}, drop_rate(), key);

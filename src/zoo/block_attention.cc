@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "zoo/entries_together.h"
+
 namespace dba::zoo {
 namespace {
 
@@ -14,8 +16,6 @@ using at::Tensor;
 
 /// Batches and heads of PyTorch's fused attention on a GPU each stand in one axis of a grid.
 constexpr int64_t kMostFused = 65535;
-/// Rows of the memory-efficient kernel's mask begin at multiples of so many entries: 16 bytes in 16 bits.
-constexpr int64_t kEntriesTogether = 8;
 /// PyTorch's kernel for the CPU is faster than a map in 16 bits for so many queries and columns of a head only.
 constexpr int64_t kFewestBrief = 256, kWidestBrief = 16;
 
@@ -120,12 +120,11 @@ Tensor joined_masks(const std::vector<Seen>& seen) {
 /// of single queries that all sequences share would be copied for every sequence there: it stands in (B, blocks·H, …),
 /// copied for every head.
 Tensor fused_blocks(const Tensor& queries, const std::vector<Seen>& seen, double dropout,
-                    const std::optional<ops::ConstantKey>& key) {
+                    const std::optional<ops::KeptKey>& key) {
   const auto batch = queries.size(0), heads = queries.size(1), count = queries.size(2);
   const bool masked = std::any_of(seen.begin(), seen.end(), is_masked);
   const auto spread = spread_of_masks(seen);
-  const bool by_sequence =
-      masked && spread[0] == 1 && spread[3] > 1 && heads < batch && heads * count <= kMostFused;
+  const bool by_sequence = masked && spread[0] == 1 && spread[3] > 1 && heads < batch && heads * count <= kMostFused;
   const auto laid = [&](const Tensor& blocks) {
     const auto by_block = blocks.transpose(1, 2);
     return by_sequence ? by_block.flatten(1, 2) : by_block.flatten(0, 1);
@@ -133,11 +132,11 @@ Tensor fused_blocks(const Tensor& queries, const std::vector<Seen>& seen, double
   Tensor bias;
   if (masked) {
     const auto of_bias = key ? std::optional(key->with("bias", {batch, heads})) : std::nullopt;
-    bias = ops::constant(of_bias, queries.options(), [&] {
+    bias = ops::kept_tensor(of_bias, queries.options(), [&] {
       const auto mask = joined_masks(seen);
-      return added(by_sequence ? laid(mask.expand({1, heads, count, -1, -1}))
-                               : laid(mask.expand({batch, -1, count, -1, -1})),
-                   queries.scalar_type());
+      return added(
+          by_sequence ? laid(mask.expand({1, heads, count, -1, -1})) : laid(mask.expand({batch, -1, count, -1, -1})),
+          queries.scalar_type());
     });
   }
   const auto keys = joined(seen, &Seen::keys, count), values = joined(seen, &Seen::values, count);
@@ -148,7 +147,7 @@ Tensor fused_blocks(const Tensor& queries, const std::vector<Seen>& seen, double
 }  // namespace
 
 at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& seen, double dropout,
-                         const std::optional<ops::ConstantKey>& key) {
+                         const std::optional<ops::KeptKey>& key) {
   const bool everything = std::none_of(seen.begin(), seen.end(), is_masked);
   const bool in_one = queries.is_cpu() && mostly_shared(queries, seen);
   const bool fused = !in_one && fits(queries, queries.size(0) * queries.size(2), dropout);
@@ -159,7 +158,7 @@ at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& see
 }
 
 at::Tensor attend_keys(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                       const at::Tensor& mask, double dropout, const std::optional<ops::ConstantKey>& key) {
+                       const at::Tensor& mask, double dropout, const std::optional<ops::KeptKey>& key) {
   const auto as_block = [&](const Tensor& rows) { return rows.to(queries.scalar_type()).unsqueeze(2); };
   const Seen all{as_block(keys), as_block(values), mask.defined() ? mask.unsqueeze(2) : mask};
   return attend_blocks(queries.unsqueeze(2), {all}, dropout, key).squeeze(2);
@@ -167,7 +166,7 @@ at::Tensor attend_keys(const at::Tensor& queries, const at::Tensor& keys, const 
 
 at::Tensor attend_on_a_map(const Blocks& whole, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& seen, int64_t heads, double dropout,
-                           const std::optional<ops::ConstantKey>& key) {
+                           const std::optional<ops::KeptKey>& key) {
   const auto exists = whole.real();  // (B, 1, n)
   const auto mask = exists.defined() ? seen.logical_and(exists) : seen;
   const auto taken = [&](const Tensor& rows) { return whole.take_whole(rows, heads); };

@@ -12,8 +12,8 @@
 namespace dba::zoo {
 namespace {
 
-/// Blocks (B, H, blocks, size, w) by their numbers among all in memory, (B·blocks·H·G) → (B, H, blocks, G·size, w), blocks
-/// before heads in memory.
+/// Blocks (B, H, blocks, size, w) by their numbers among all in memory, (B·blocks·H·G) → (B, H, blocks, G·size, w),
+/// blocks before heads in memory.
 at::Tensor listed(const at::Tensor& blocks, const at::Tensor& row) {
   const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2), width = blocks.size(4);
   return blocks.transpose(1, 2)
@@ -55,7 +55,7 @@ Blocks::Blocks(const Sequences& sequences, const at::Tensor& sizes, int64_t size
 
 const at::Tensor& Blocks::lengths() const {
   if (!lengths_.defined()) {
-    lengths_ = ops::constant(key("lengths"), numbers(), [&] { return sequences_.lengths(); });
+    lengths_ = ops::kept_tensor(key("lengths"), numbers(), [&] { return sequences_.lengths(); });
   }
   return lengths_;
 }
@@ -87,7 +87,7 @@ const at::Tensor& Blocks::position() const {
 
 const at::Tensor& Blocks::valid() const {
   if (!valid_.defined()) {
-    valid_ = ops::constant(key("valid"), numbers().dtype(at::kBool), [&] {
+    valid_ = ops::kept_tensor(key("valid"), numbers().dtype(at::kBool), [&] {
       const auto inside = position().lt(lengths().view({-1, 1, 1}));
       return sizes_.defined() ? inside.logical_and(torch::arange(size, numbers()).lt(sizes_.view({-1, 1, 1}))) : inside;
     });
@@ -95,11 +95,11 @@ const at::Tensor& Blocks::valid() const {
   return valid_;
 }
 
-std::optional<ops::ConstantKey> Blocks::key(const char* name, const std::vector<int64_t>& own) const {
+std::optional<ops::KeptKey> Blocks::key(const char* name, const std::vector<int64_t>& own) const {
   if (!plain_) {
     return std::nullopt;
   }
-  ops::ConstantKey key{name, {batch, count, size, sequences_.padded_length}};
+  ops::KeptKey key{name, {batch, count, size, sequences_.padded_length}};
   key.numbers.insert(key.numbers.end(), own.begin(), own.end());
   return key;
 }
@@ -192,7 +192,7 @@ at::Tensor BlockList::of(const at::Tensor& blocks) const {
   const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2);
   if (!row_.defined()) {
     const auto key = key_ ? std::optional(key_->with("rows", {batch, heads, count})) : std::nullopt;
-    row_ = ops::constant(key, index_.options(), [&] {
+    row_ = ops::kept_tensor(key, index_.options(), [&] {
       const auto sequence =
           torch::arange(0, batch * count * heads, count * heads, index_.options()).view({-1, 1, 1, 1});
       const auto head = torch::arange(heads, index_.options()).view({-1, 1});
@@ -223,7 +223,7 @@ at::Tensor with_first_tokens(const at::Tensor& blocks, const at::Tensor& first) 
 Band::Band(const Blocks& blocks) {
   const auto options = blocks.numbers();
   const auto size = blocks.size, reach = blocks.count > 1 ? int64_t{1} : int64_t{0};
-  mask = ops::constant(blocks.key("band"), options.dtype(at::kBool), [&] {
+  mask = ops::kept_tensor(blocks.key("band"), options.dtype(at::kBool), [&] {
     const auto own = torch::arange(blocks.count * size, options).view({blocks.count, size, 1});
     const auto key = own.narrow(1, 0, 1) + torch::arange(-reach * size, (reach + 1) * size, options);
     const auto near = (own - key).abs_().le(size).logical_and_(key.ge(0));

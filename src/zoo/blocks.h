@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dba/sequences.h"
-#include "ops/constants.h"
+#include "ops/kept_tensors.h"
 
 namespace dba::zoo {
 
@@ -66,9 +66,9 @@ class Blocks {
   const at::Tensor& lengths() const;
   const at::Tensor& counts() const;
   const at::Tensor& sizes() const;
-  /// What decides a tensor that is made of the blocks and of `own` numbers alone, for ops::constants: nothing but
+  /// What decides a tensor that is made of the blocks and of `own` numbers alone, for ops::kept_tensors: nothing but
   /// numbers of the host, where it knows them all.
-  std::optional<ops::ConstantKey> key(const char* name, const std::vector<int64_t>& own = {}) const;
+  std::optional<ops::KeptKey> key(const char* name, const std::vector<int64_t>& own = {}) const;
   /// What tensors of such numbers are made with.
   at::TensorOptions numbers() const {
     return sequences_.begin.options();
@@ -102,15 +102,14 @@ at::Tensor key_mask(const at::Tensor& valid);
 class BlockList {
  public:
   /// index (B, H, blocks, G): which blocks; it may have extent 1 in its first two axes. key: what decides it.
-  explicit BlockList(const at::Tensor& index, const std::optional<ops::ConstantKey>& key = {})
-      : index_(index), key_(key) {}
+  explicit BlockList(const at::Tensor& index, const std::optional<ops::KeptKey>& key = {}) : index_(index), key_(key) {}
   /// Those of (B, H, blocks, size, w) side by side: (B, H, blocks, G·size, w), blocks before heads in memory. What is
   /// gathered with one list has the same B, H and blocks.
   at::Tensor of(const at::Tensor& blocks) const;
 
  private:
   at::Tensor index_;
-  std::optional<ops::ConstantKey> key_;
+  std::optional<ops::KeptKey> key_;
   mutable at::Tensor row_;  // of each block, as (B·blocks·H·G); made when first asked for
 };
 

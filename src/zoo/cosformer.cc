@@ -31,8 +31,8 @@ struct Span {
 
 /// sin(π i/2m) and cos(π i/2m) of the tokens i = 1 … n: (B or 1, 1, n, 2).
 Tensor waves(int64_t n, const Span& m, at::ScalarType type) {
-  const auto key = m.lengths.defined() ? std::nullopt : std::optional(ops::ConstantKey{"waves", {n, m.longest}});
-  return ops::constant(key, m.options.dtype(type), [&] {
+  const auto key = m.lengths.defined() ? std::nullopt : std::optional(ops::KeptKey{"waves", {n, m.longest}});
+  return ops::kept_tensor(key, m.options.dtype(type), [&] {
     const auto place = torch::arange(1, n + 1, m.options).unsqueeze(0).mul_(std::numbers::pi / 2);
     const auto angle = (m.lengths.defined() ? place / m.lengths : place / static_cast<double>(m.longest)).to(type);
     return torch::stack({angle.sin(), angle.cos()}, 2).unsqueeze(1);
@@ -111,7 +111,7 @@ class CosFormer : public ZooAttention {
     const auto q_h = heads_apart(q, heads), key_sums = f_k.sum(1).view({-1, 2, head_width()});
     const auto back = [&](const Tensor& x) { return x.unflatten(0, {-1, heads}); };
     const auto total = (back(torch::bmm(q_h, key_sums.transpose(1, 2))) * at_q).sum({3}, /*keepdim=*/true);
-    const auto sums = torch::bmm(f_k.transpose(1, 2), v);  // (B·H, 2·d_h, d_h)
+    const auto sums = torch::bmm(f_k.transpose(1, 2), v);                       // (B·H, 2·d_h, d_h)
     const auto mixed = back(torch::bmm(q_h, torch::cat(sums.chunk(2, 1), 2)));  // (B, H, n, 2·d_h)
     const auto y = Unwaved::apply(mixed, at_q.narrow(3, 0, 1), at_q.narrow(3, 1, 1), total.clamp_min(kLeastWeight));
     return w_o->forward(asking.give_whole(summing.narrow(y)));

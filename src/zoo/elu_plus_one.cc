@@ -11,9 +11,8 @@ namespace {
 using at::Tensor;
 
 Tensor forward_operator(const Tensor& x) {
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("dba::elu_plus_one_forward", "")
-                                    .typed<Tensor(const Tensor&)>();
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("dba::elu_plus_one_forward", "").typed<Tensor(const Tensor&)>();
   return operation.call(x);
 }
 
@@ -38,6 +37,11 @@ struct EluPlusOne : torch::autograd::Function<EluPlusOne> {
   }
 };
 
+Tensor backward_kernel(const Tensor& dy, const Tensor& feature) {
+  check_elu_plus_one_backward(dy, feature);
+  return elu_plus_one_backward_composed(dy, feature);
+}
+
 TORCH_LIBRARY_FRAGMENT(dba, m) {
   m.def("elu_plus_one_forward(Tensor x) -> Tensor");
   m.def("elu_plus_one_backward(Tensor dy, Tensor feature) -> Tensor");
@@ -45,10 +49,16 @@ TORCH_LIBRARY_FRAGMENT(dba, m) {
 
 TORCH_LIBRARY_IMPL(dba, CompositeExplicitAutograd, m) {
   m.impl("elu_plus_one_forward", elu_plus_one_composed);
-  m.impl("elu_plus_one_backward", elu_plus_one_backward_composed);
+  m.impl("elu_plus_one_backward", backward_kernel);
 }
 
 }  // namespace
+
+void check_elu_plus_one_backward(const at::Tensor& dy, const at::Tensor& feature) {
+  TORCH_CHECK(dy.sizes() == feature.sizes() && dy.device() == feature.device(),
+              "dba::elu_plus_one_backward: dy must be of the sizes and on the device of feature, ", feature.sizes(),
+              " on ", feature.device(), ", got ", dy.sizes(), " on ", dy.device());
+}
 
 at::Tensor elu_plus_one(const at::Tensor& x) {
   return is_transformed(x) ? x.clamp_max(0).exp() + x.relu() : EluPlusOne::apply(x);

@@ -13,4 +13,7 @@ at::Tensor elu_plus_one(const at::Tensor& x);
 at::Tensor elu_plus_one_composed(const at::Tensor& x);
 at::Tensor elu_plus_one_backward_composed(const at::Tensor& dy, const at::Tensor& feature);
 
+/// What every kernel asks of its operands.
+void check_elu_plus_one_backward(const at::Tensor& dy, const at::Tensor& feature);
+
 }  // namespace dba::zoo

@@ -5,20 +5,19 @@
 
 #include "nn/transformed.h"
 #include "ops/checks.h"
-#include "ops/constants.h"
+#include "ops/kept_tensors.h"
+#include "zoo/entries_together.h"
 
 namespace dba::zoo {
 namespace {
 
-/// Numbers of 16 bits in 16 bytes.
-constexpr int64_t kTogether = 8;
-
 at::Tensor apart(const at::Tensor& x, int64_t heads) {
-  return by_heads(x, heads).reshape({x.size(0) * heads, x.size(1), x.size(2) / heads});
+  const auto batch = x.size(0), n = x.size(1), width = x.size(2) / heads;
+  return x.reshape({batch, n, heads, width}).transpose(1, 2).reshape({batch * heads, n, width});
 }
 at::Tensor joined(const at::Tensor& x, int64_t heads) {
-  const auto by_head = x.view({-1, heads, x.size(1), x.size(2)});
-  return by_head.transpose(1, 2).reshape({by_head.size(0), x.size(1), heads * x.size(2)});
+  const auto batch = x.size(0) / heads, n = x.size(1), width = x.size(2);
+  return x.reshape({batch, heads, n, width}).transpose(1, 2).reshape({batch, n, heads * width});
 }
 
 /// Either way; its gradient goes the other one.
@@ -33,8 +32,7 @@ struct HeadsMoved : torch::autograd::Function<HeadsMoved> {
                                                  torch::autograd::variable_list gradients) {
     const auto heads = context->saved_data["heads"].toInt();
     const bool was_to_apart = context->saved_data["to_apart"].toBool();
-    // Gradients may be views that do not lie as a tensor of their shape does.
-    return {HeadsMoved::apply(gradients[0].contiguous(), heads, !was_to_apart), {}, {}};
+    return {HeadsMoved::apply(gradients[0], heads, !was_to_apart), {}, {}};
   }
 };
 
@@ -56,9 +54,8 @@ Summing::Summing(at::ScalarType type) : given_(type) {
 
 at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const at::Tensor& v, const at::Tensor& valid,
                             double eps) {
-  // A column of ones behind the values: the weights' own sums beside theirs. On a GPU more of them, for products want
-  // rows of a multiple of 16 bytes.
-  const auto more = v.is_cuda() ? kTogether - v.size(3) % kTogether : 1;
+  // A column of ones behind the values: the weights' own sums beside theirs. On a GPU as many as fill the rows up.
+  const auto more = v.is_cuda() ? kEntriesTogether - v.size(3) % kEntriesTogether : 1;
   const auto ones = [&] {
     return valid.to(v.scalar_type()).unsqueeze(1).unsqueeze(3).expand({-1, v.size(1), -1, more});
   };
@@ -70,8 +67,8 @@ at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const 
 }
 
 at::Tensor dot_by_heads(const at::Tensor& x, const at::Tensor& y, int64_t heads) {
-  const auto own = ops::constant(ops::ConstantKey{"own_head", {heads}}, y.options(),
-                                 [&] { return torch::eye(heads, y.options()).unsqueeze(2); });  // (H, H, 1)
+  const auto own = ops::kept_tensor(ops::KeptKey{"own_head", {heads}}, y.options(),
+                                    [&] { return torch::eye(heads, y.options()).unsqueeze(2); });  // (H, H, 1)
   const auto rows = (y.unflatten(-1, {heads, -1}) * own).flatten(-2).flatten(1, -2);  // (B, H or k·H, H·w)
   const auto all = torch::matmul(rows, x.transpose(1, 2)).transpose(1, 2);
   return y.dim() == 3 ? all : all.unflatten(2, {y.size(1), heads});

@@ -39,7 +39,7 @@ at::Tensor kernel_attention(const at::Tensor& f_q, const at::Tensor& f_k, const 
 
 /// (B, n, H·w) as (B, H, n, w).
 inline at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
-  return x.unflatten(2, {heads, -1}).transpose(1, 2);
+  return x.unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);
 }
 
 /// (B, n, H·w) as matrices of every head, (B·H, n, w), in memory, and back: a copy, and one node of a graph.

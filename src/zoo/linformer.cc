@@ -71,8 +71,8 @@ class Linformer : public ZooAttention {
       return by_heads(weight.defined() ? at::addcmul(out, weight, layer->bias).to(out.scalar_type()) : out, heads);
     };
     const auto sums = sums_of(e, memory.rows), weight = weight_of_bias(e);
-    return {projected(w_k, sums, weight), f_.defined() ? projected(w_v, sums_of(f, memory.rows), weight_of_bias(f))
-                                                       : projected(w_v, sums, weight)};
+    return {projected(w_k, sums, weight),
+            f_.defined() ? projected(w_v, sums_of(f, memory.rows), weight_of_bias(f)) : projected(w_v, sums, weight)};
   }
 
   /// Multiply-adds of E (X W) and F (X W), 2 N d² + 2 P k d with P places for the N tokens, against those of (E X) W

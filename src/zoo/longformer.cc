@@ -38,7 +38,7 @@ class Longformer : public ZooAttention {
     }
     const auto keys = first_tokens(k, globals).unsqueeze(2), values = first_tokens(v, globals).unsqueeze(2);
     const auto pattern = blocks.key("longformer", {keys.size(3)});
-    const auto mask = ops::constant(pattern, blocks.numbers().dtype(at::kBool), [&] {
+    const auto mask = ops::kept_tensor(pattern, blocks.numbers().dtype(at::kBool), [&] {
       const auto key = torch::arange(keys.size(3), blocks.numbers());
       const auto query = torch::arange(blocks.count * half, blocks.numbers()).view({blocks.count, half, 1});
       const auto outside_band = (query - key).abs().gt(half).unsqueeze(0);

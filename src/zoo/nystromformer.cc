@@ -42,7 +42,7 @@ struct Landmarks {
 };
 
 /// The paper's iteration, Z ← Z (13 I − A Z (15 I − A Z (7 I − A Z)))/4, some times from the first Z; a (B, L, M), z
-/// (B, M, L). Of each step Z alone is kept; what lies between is computed again for the gradients.
+/// (B, M, L). Of each step Z and A Z are kept; what else lies between is computed again for the gradients.
 struct InverseSteps : torch::autograd::Function<InverseSteps> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& z, int64_t steps) {
     const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
@@ -50,8 +50,9 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
     std::vector<Tensor> kept{a};
     auto last = z;
     for (int64_t i = 0; i < steps; ++i) {
-      kept.push_back(last);
-      last = torch::bmm(last, Step(a, last, identities).factor);
+      const Step step(torch::bmm(a, last), identities);
+      kept.insert(kept.end(), {last, step.az});
+      last = torch::bmm(last, step.factor);
     }
     context->save_for_backward(kept);
     return last;
@@ -61,21 +62,21 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("nystromformer");
     const c10::impl::ExcludeDispatchKeyGuard as_given(c10::autocast_dispatch_keyset);
-    auto z = context->get_saved_variables();
-    const auto a = z.front();
-    z.erase(z.begin());
+    const auto kept = context->get_saved_variables();
+    const auto& a = kept.front();
     const Identities identities(a);
     auto da = torch::zeros_like(a);
     auto dz = gradients[0];
-    for (; !z.empty(); z.pop_back()) {
-      const Step step(a, z.back(), identities);
+    for (auto end = kept.size(); end > 1; end -= 2) {
+      const auto& z = kept[end - 2];
+      const Step step(kept[end - 1], identities);
       const auto turned = step.az.transpose(1, 2);
-      const auto d_factor = torch::bmm(z.back().transpose(1, 2), dz);
+      const auto d_factor = torch::bmm(z.transpose(1, 2), dz);
       const auto d_inner = torch::bmm(turned, d_factor) * -0.25;
       auto d_az = torch::bmm(d_factor, step.inner.transpose(1, 2)) * -0.25;
       d_az = torch::baddbmm(d_az, d_inner, step.innermost.transpose(1, 2), /*beta=*/1, /*alpha=*/-1);
       d_az = torch::baddbmm(d_az, turned, d_inner);
-      da.baddbmm_(d_az, z.back().transpose(1, 2));
+      da.baddbmm_(d_az, z.transpose(1, 2));
       dz = torch::baddbmm(torch::bmm(dz, step.factor.transpose(1, 2)), a.transpose(1, 2), d_az);
     }
     return {da, dz, {}};
@@ -85,7 +86,7 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
   /// Those of all steps.
   struct Identities {
     explicit Identities(const Tensor& a) {
-      const auto all = ops::constants(ops::ConstantKey{"nystromformer", {a.size(1)}}, a.options(), [&] {
+      const auto all = ops::kept_tensors(ops::KeptKey{"nystromformer", {a.size(1)}}, a.options(), [&] {
         const auto one = torch::eye(a.size(1), a.options());
         return std::vector{7 * one, 15 * one, 13.0 / 4 * one};
       });
@@ -94,7 +95,7 @@ struct InverseSteps : torch::autograd::Function<InverseSteps> {
     Tensor seven, fifteen, thirteen_quarters;
   };
   struct Step {
-    Step(const Tensor& a, const Tensor& z, const Identities& identities) : az(torch::bmm(a, z)) {
+    Step(const Tensor& az_, const Identities& identities) : az(az_) {
       innermost = identities.seven - az;
       inner = torch::baddbmm(identities.fifteen, az, innermost, /*beta=*/1, /*alpha=*/-1);
       factor = torch::baddbmm(identities.thirteen_quarters, az, inner, /*beta=*/1, /*alpha=*/-0.25);

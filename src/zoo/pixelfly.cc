@@ -37,7 +37,7 @@ class Pixelfly : public ZooAttention {
 
     const auto globals = std::min(rank, count * blocks.size);
     const auto key = blocks.key("pixelfly", {integer("butterfly"), globals});
-    const auto pattern = ops::constants(key, blocks.numbers(), [&] { return butterfly(blocks, globals); });
+    const auto pattern = ops::kept_tensors(key, blocks.numbers(), [&] { return butterfly(blocks, globals); });
     const auto &index = pattern[0], &mask = pattern[1], &globals_mask = pattern[2];
     const BlockList list(index, key);
     std::vector<Seen> seen{{list.of(k), list.of(v), mask}};
@@ -72,7 +72,7 @@ class Pixelfly : public ZooAttention {
   at::Tensor mix_on_a_map(const Stream& stream, int64_t size) {
     const auto whole = Blocks::whole(stream.sequences);
     const auto key = whole.key("pixelfly_map", {size, integer("butterfly"), integer("rank")});
-    const auto seen = ops::constant(key, whole.numbers().dtype(at::kBool), [&] {
+    const auto seen = ops::kept_tensor(key, whole.numbers().dtype(at::kBool), [&] {
       const auto token = torch::arange(whole.size, whole.numbers()), block = token.div(size, "floor");
       const auto step = block.unsqueeze(1).bitwise_xor(block);  // (n, n)
       const auto is_stride = step.bitwise_and(step - 1).eq(0).logical_and(step.lt(integer("butterfly")));
@@ -95,7 +95,8 @@ Member pixelfly_member() {
           "Softmax attention on a flat block butterfly and a low-rank part: block I of b queries sees the blocks I and "
           "I xor 2ᵗ for 2ᵗ below the butterfly's size, the union of the butterfly's factors; and the first r tokens "
           "see everything and are seen by all, rows and columns that make up a matrix of rank 2r at most, the form "
-          "in which the paper puts a low-rank part into an attention pattern. One softmax covers both.",
+          "in which the paper puts a low-rank part into an attention pattern. One softmax covers both. For few tokens, "
+          "on a GPU up to 1,024 in sequences of one length, it is taken on a masked dense map.",
       .options = {{"block", "32", "tokens b of a block", 1, {}},
                   {"butterfly", "16", "blocks under one butterfly, a power of two", 1, {}},
                   {"rank", "32", "global tokens r", 0, {}}},

@@ -171,6 +171,14 @@ Backward passes belong outside of `torch.autocast`, as PyTorch advises. Inside t
 float16: PyTorch takes gradients of products in that type then, and where a token sees hardly anything they leave its
 range.
 
+Bounds of a batch without padding, its masks, lists of blocks and the like are made of nothing but numbers that the host
+knows. On a GPU each costs launches, which in a call of few tokens take longer than its products. There were three ways:
+to make them in every call, as PyTorch code mostly does; to hold them as buffers of a layer, which would ask a max_length
+of every member; or to keep what the last calls made. The library does the last (`src/ops/kept_tensors.h`), on CPUs too:
+the process keeps the latest of them, 16 MB each and 64 MB together at most, for calls of the same shape, type, device and
+stream, and the layers of a model share them; `torch.ops.dba.forget_kept_tensors()` gives the memory back. A call that is
+recorded as a CUDA graph makes its own, which belong to the graph. Masks of mixed lengths are made anew in every call.
+
 Where Long-Range Arena's released code, from which many published figures come, does something else than the method's
 paper, the member follows the paper and its paragraph names the difference.
 

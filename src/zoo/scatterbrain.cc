@@ -7,6 +7,7 @@
 #include "nn/wide_product.h"
 #include "ops/checks.h"
 #include "zoo/blocks.h"
+#include "zoo/entries_together.h"
 #include "zoo/kernel.h"
 #include "zoo/members.h"
 #include "zoo/sums_beyond.h"
@@ -15,9 +16,6 @@ namespace dba::zoo {
 namespace {
 
 using at::Tensor;
-
-/// Widths of products on a GPU: rows begin at multiples of 16 bytes in 16 bits.
-constexpr int64_t kTogether = 8;
 
 /// a·b into `out`, or to `sum`, by batches; those may have the type of products.
 void put_product(Tensor out, const Tensor& a, const Tensor& b) {
@@ -182,7 +180,7 @@ struct Mean : torch::autograd::Function<Mean> {
     at::mul_out(scaled, q, torch::scalar_tensor(1 / root, at::kDouble));
     problem.k = layout.room(width, options);
     layout.keys(problem.k).copy_(k);
-    problem.v = layout.room((width / kTogether + 1) * kTogether, options);
+    problem.v = layout.room((width / kEntriesTogether + 1) * kEntriesTogether, options);
     layout.keys(problem.v).narrow(4, 0, width).copy_(v);
     layout.keys(problem.v).select(4, width).fill_(1);
     // Rounded as the products round them, so that forward and backward have the same directions.

@@ -44,7 +44,7 @@ class SparseTransformer : public ZooAttention {
       return last.flatten(2, 3).unsqueeze(2);
     };
     const auto key = blocks.key("sparse", {columns});
-    const auto mask = ops::constant(key, blocks.numbers().dtype(at::kBool), [&] {
+    const auto mask = ops::kept_tensor(key, blocks.numbers().dtype(at::kBool), [&] {
       const auto valid = blocks.once(blocks.valid());
       const auto exists = one_size ? valid.slice(2, blocks.size - columns)
                                    : valid.gather(2, place.clamp_min(0).expand({-1, count, -1}))
@@ -61,7 +61,7 @@ class SparseTransformer : public ZooAttention {
   at::Tensor mix_on_a_map(const Stream& stream, const Blocks& blocks, bool one_size) {
     const auto whole = Blocks::whole(stream.sequences);
     const auto key = blocks.key("sparse_map", {integer("summary")});
-    const auto seen = ops::constant(key, whole.numbers().dtype(at::kBool), [&] {
+    const auto seen = ops::kept_tensor(key, whole.numbers().dtype(at::kBool), [&] {
       const auto size = (one_size ? blocks.sizes().narrow(0, 0, 1) : blocks.sizes()).unsqueeze(1);  // (B or 1, 1)
       const auto token = torch::arange(whole.size, whole.numbers());
       const auto block = token.div(size, "floor");  // (B or 1, n)

@@ -83,6 +83,7 @@ class Layer : public torch::CustomClassHolder {
       TORCH_CHECK(tensors.size() == owner.fields_.size(), "dba::zoo: a call needs the ", owner.fields_.size(),
                   " tensors of the layer, got ", tensors.size());
       for (size_t i = 0; i < tensors.size(); ++i) {
+        // Python finds these words, and says the name of the tensor.
         TORCH_CHECK(tensors[i].sizes() == owner_.shapes_[i], "dba::zoo: tensor ", i, " of the layer must be of shape ",
                     at::IntArrayRef(owner_.shapes_[i]), ", got ", tensors[i].sizes());
       }

@@ -8,6 +8,7 @@ import pytest
 import torch
 from small_zoo import D, HEADS, LONGEST, NAMES, OPTIONS, ROOT, dba, made, tokens
 from torch import nn
+from torch.nn.utils import prune
 
 
 def close(a, b):
@@ -298,8 +299,33 @@ def test_a_part_is_replaced_by_one_with_the_same_tensors():
     ):
         layer = made("local", bias=bias)
         setattr(layer, part, other)
-        with pytest.raises(ValueError, match=f"dba.zoo.local: {sentence}"):
+        with pytest.raises(ValueError, match=f"dba.zoo.local: {sentence}") as refused:
             layer(x)
+        assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_a_bias_where_none_belongs_is_refused_however_the_part_holds_it():
+    for hold in (
+        lambda part: prune.identity(part, "bias"),
+        lambda part: nn.utils.parametrize.register_parametrization(part, "bias", nn.Tanh()),
+        lambda part: (delattr(part, "bias"), setattr(part, "bias", torch.ones(D, dtype=torch.float64))),
+    ):
+        layer = made("linear", bias=False)
+        layer.w_q = nn.Linear(D, D, dtype=torch.float64)
+        hold(layer.w_q)
+        with pytest.raises(ValueError, match="w_q.bias must be None, got float64"):
+            layer(tokens(1, 9))
+
+
+@pytest.mark.parametrize("name", ["linear", "flowformer", "fnet"])
+@pytest.mark.parametrize("length", [9, LONGEST])
+def test_gradients_may_be_asked_for_in_batches(name, length):
+    x = tokens(1, length).requires_grad_()
+    y = made(name)(x)[0]
+    directions = tokens(3, *y.shape[:2])
+    together = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)[0]
+    for direction, gradient in zip(directions, together, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(y, x, direction, retain_graph=True)[0], gradient)
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence():

@@ -6,7 +6,7 @@
 
 #include "bench/memory.h"
 #include "dba/zoo.h"
-#include "ops/constants.h"
+#include "ops/kept_tensors.h"
 #include "support/cases.h"
 #include "zoo/buckets.h"
 
@@ -27,7 +27,7 @@ double peak(const zoo::Member& member, zoo::OptionValues values, int64_t n, Layo
   const at::Tensor x = Random(1).normal({batch.rows, 16}).to(at::kFloat).requires_grad_(true);
   const auto pass = [&] { dynamic_cast<Attention&>(*layer).forward(x, sequences).y.sum().backward(); };
   pass();  // gradients and whatever a library keeps stand from now on
-  ops::forget_constants();
+  ops::forget_kept_tensors();
   return static_cast<double>(bench::measure_peak(at::kCPU, pass).tensors);
 }
 
@@ -60,7 +60,7 @@ double cost_of_raggedness(const zoo::Member& member) {
     const at::Tensor x = Random(1).normal({batch.rows, 16}).to(at::kFloat).requires_grad_(true);
     const auto pass = [&] { dynamic_cast<Attention&>(*layer).forward(x, batch.sequences).y.sum().backward(); };
     pass();
-    ops::forget_constants();
+    ops::forget_kept_tensors();
     return static_cast<double>(bench::measure_peak(at::kCPU, pass).tensors);
   };
   return peak_of(ragged) / peak_of({kLong, kLong});

@@ -139,7 +139,7 @@ class ZooAttention(ZooLayer):
         if by_itself and without_more and self._is_plain_batch(query):  # the shortest way, for calls of microseconds
             if not self._fits(query):
                 check_tokens(function, "query", query, self._weight_for("query", query), narrower=False)
-            return self._call("attend", query, None, None)[0], None
+            return self.attend(query)[0], None
         refuse_what_has_no_meaning(function, attn_mask, is_causal, query if key is None else key, value)
         if need_weights:
             raise ValueError(f"dba.{function}: need_weights must be False, got True; there is no map to show")

@@ -15,11 +15,15 @@ from .records import member
 UNSEEN = "torch cannot look into a layer of the zoo, which C++ computes"
 
 
-def refusal(error: RuntimeError) -> Exception:
-    """What the C++ library refuses is a wrong argument: ValueError, with its sentence. Other errors as they are."""
+def refusal(error: RuntimeError) -> ValueError | None:
+    """What the C++ library refuses is a wrong argument: ValueError, with its sentence. None for other errors."""
     sentence = str(error).split("\nException raised from")[0]
     at = sentence.find("dba::")
-    return error if at < 0 else ValueError(sentence[at:].strip())
+    return None if at < 0 else ValueError(sentence[at:].strip())
+
+
+OF_ANOTHER_SHAPE = "of the layer must be of shape"
+"""What the C++ layer says of a tensor, by its number."""
 
 
 def bounds_of(sequences: Sequences) -> tuple[Tensor, Tensor, list[int]]:
@@ -87,7 +91,9 @@ class ZooLayer(nn.Module):
         try:
             layer = torch.classes.dba.ZooLayer(*self._recipe)
         except RuntimeError as error:
-            raise refusal(error) from None
+            if (refused := refusal(error)) is None:
+                raise
+            raise refused from None
         # In a tuple torch.export does not find it, so that `_call` can say why it cannot be exported.
         self._held = (layer,)
         tensors = layer.take_tensors()
@@ -155,21 +161,33 @@ class ZooLayer(nn.Module):
         try:
             return getattr(self._held[0], method)(self._tensors(), self.training, *arguments)
         except RuntimeError as error:
-            for name in self._shapes:
-                self.tensor(name)  # refuses one of another shape by its name
-            raise refusal(error) from None
+            if (refused := refusal(error)) is None:
+                raise
+            if OF_ANOTHER_SHAPE in str(refused):
+                refused = self._refusal_by_name() or refused
+            raise refused from None
 
     def _tensors(self) -> list[Tensor]:
         """All that the C++ layer computes with; it looks at the shapes itself."""
         tensors = []
         for name, part, leaf, wanted in self._places:
             owner = self._modules.get(part) if part else self
-            value = None if owner is None else owner._parameters.get(leaf)
+            parameters = {} if owner is None else owner._parameters
+            value = parameters.get(leaf)
             if wanted:
                 tensors.append(self.tensor(name) if value is None else value)
-            elif value is not None:
-                self.tensor(name)  # refuses it
+            elif value is not None or leaf not in parameters:
+                self.tensor(name)  # refuses one, wherever the part has it
         return tensors
+
+    def _refusal_by_name(self) -> ValueError | None:
+        """What `tensor` says of the first one of another shape."""
+        try:
+            for name in self._shapes:
+                self.tensor(name)
+        except ValueError as refused:
+            return refused
+        return None
 
     # The C++ layer is made anew from its recipe; tensors travel as those of any module.
     def __getstate__(self) -> dict[str, Any]:

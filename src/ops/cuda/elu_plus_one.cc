@@ -31,9 +31,9 @@ at::Tensor elu_plus_one_cuda(const at::Tensor& given) {
 }
 
 at::Tensor elu_plus_one_backward_cuda(const at::Tensor& given, const at::Tensor& feature) {
+  zoo::check_elu_plus_one_backward(given, feature);
   const c10::cuda::CUDAGuard guard(given.device());
-  const bool alike = given.scalar_type() == feature.scalar_type() && given.sizes() == feature.sizes();
-  if (!alike || !has_kernel(given)) {
+  if (given.scalar_type() != feature.scalar_type() || !has_kernel(given)) {
     return zoo::elu_plus_one_backward_composed(given, feature);
   }
   const auto dy = given.contiguous(), y = feature.contiguous();

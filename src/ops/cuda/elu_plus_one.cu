@@ -30,7 +30,8 @@ struct Slope {
   }
 };
 
-/// out[i] = function(a[i], b[i]). Together: in groups, for addresses that these may begin at; then what is left of them.
+/// out[i] = function(a[i], b[i]). Together: in groups, for addresses that these may begin at; then what is left of
+/// them.
 template <class T, class Function>
 __global__ void __launch_bounds__(kThreads)
     each_kernel(T* out, const T* a, const T* b, int64_t count, bool together, Function function) {
@@ -61,8 +62,8 @@ cudaError_t launch(void* out, const void* a, const void* b, int64_t count, Funct
   const bool together = begins_a_group(out) && begins_a_group(a) && begins_a_group(b);
   const int64_t work = together ? std::max<int64_t>(count / Numbers<T>::count, 1) : count;
   const auto blocks = static_cast<unsigned>(std::min((work + kThreads - 1) / kThreads, kMostBlocks));
-  each_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<T*>(out), static_cast<const T*>(a),
-                                               static_cast<const T*>(b), count, together, function);
+  each_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b),
+                                               count, together, function);
   return cudaGetLastError();
 }
 

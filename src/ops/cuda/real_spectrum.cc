@@ -22,8 +22,8 @@ at::Tensor real_spectrum_cuda(const at::Tensor& half, int64_t width, at::ScalarT
   auto y = at::empty({half.size(0), half.size(1), width}, half.options().dtype(type));
   const HalfSpectrum operand{half.const_data_ptr(), half.size(0),   half.size(1),  width,
                              half.stride(0),        half.stride(1), half.stride(2)};
-  C10_CUDA_CHECK(launch_real_spectrum(y.mutable_data_ptr(), operand, element_of(type),
-                                      c10::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(
+      launch_real_spectrum(y.mutable_data_ptr(), operand, element_of(type), c10::cuda::getCurrentCUDAStream()));
   return y;
 }
 

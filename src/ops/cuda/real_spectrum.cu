@@ -19,8 +19,7 @@ __global__ void __launch_bounds__(kLanes* kTokens) real_spectrum_kernel(T* y, Ha
   const int64_t together = static_cast<int64_t>(gridDim.x) * kTokens;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kTokens + threadIdx.y; i < tokens; i += together) {
     const int64_t b = i / half.n, t = i - b * half.n;
-    const auto* const from =
-        static_cast<const float2*>(half.data) + b * half.of_batch + t * half.of_token;
+    const auto* const from = static_cast<const float2*>(half.data) + b * half.of_batch + t * half.of_token;
     T* const own = y + i * half.width;
     T* const opposite = y + (b * half.n + (t == 0 ? 0 : half.n - t)) * half.width;
     for (int64_t j = threadIdx.x; j < columns; j += kLanes) {

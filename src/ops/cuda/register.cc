@@ -9,11 +9,11 @@
 #include <map>
 #include <mutex>
 
-#include "ops/constants.h"
 #include "ops/cuda/dropout_mask.h"
 #include "ops/cuda/general_convert.h"
 #include "ops/dropout_mask.h"
 #include "ops/fused.h"
+#include "ops/kept_tensors.h"
 
 /// The CUDA kernels' place in the dispatcher: torch on this side, raw pointers and a stream on the other.
 namespace dba::ops::cuda {

@@ -1,4 +1,4 @@
-#include "ops/constants.h"
+#include "ops/kept_tensors.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
@@ -6,11 +6,13 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <iterator>
 #include <list>
 #include <mutex>
+#include <set>
 #include <utility>
 
 namespace dba::ops {
@@ -18,7 +20,7 @@ namespace {
 
 constexpr size_t kMostBytesOfOne = size_t{16} << 20;
 constexpr size_t kMostBytes = size_t{64} << 20;
-constexpr size_t kMostEntries = 64;  // that a search goes through
+constexpr size_t kMostEntries = 256;  // that a search goes through: about thirty shapes
 
 GpuRecording recording_of_gpu = nullptr;
 
@@ -32,7 +34,7 @@ struct Place {
 };
 
 struct Entry {
-  ConstantKey key;
+  KeptKey key;
   Place place;
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> versions;  ///< of the tensors when they were made: what somebody wrote into is not given again
@@ -54,7 +56,7 @@ struct Kept {
   std::list<Entry> entries;
   size_t bytes = 0;
 
-  std::list<Entry>::iterator find(const ConstantKey& key, const Place& place) {
+  std::list<Entry>::iterator find(const KeptKey& key, const Place& place) {
     return std::find_if(entries.begin(), entries.end(),
                         [&](const Entry& entry) { return entry.place == place && entry.key == key; });
   }
@@ -102,17 +104,31 @@ std::vector<at::Tensor> made(c10::function_ref<std::vector<at::Tensor>()> make) 
   return tensors;
 }
 
+/// Views of one tensor share its memory.
+size_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  std::set<const void*> counted;
+  size_t bytes = 0;
+  for (const auto& tensor : tensors) {
+    bytes += counted.insert(tensor.storage().unsafeGetStorageImpl()).second ? tensor.storage().nbytes() : 0;
+  }
+  return bytes;
+}
+
+TORCH_LIBRARY_FRAGMENT(dba, m) {
+  m.def("forget_kept_tensors() -> ()", forget_kept_tensors);
+}
+
 }  // namespace
 
-ConstantKey ConstantKey::with(const std::string& part, const std::vector<int64_t>& more) const {
-  ConstantKey key{name + "." + part, numbers};
+KeptKey KeptKey::with(const std::string& part, const std::vector<int64_t>& more) const {
+  KeptKey key{name + "." + part, numbers};
   key.numbers.insert(key.numbers.end(), more.begin(), more.end());
   key.numbers.push_back(std::ssize(more));  // where these begin
   return key;
 }
 
-std::vector<at::Tensor> constants(const std::optional<ConstantKey>& key, const at::TensorOptions& options,
-                                  c10::function_ref<std::vector<at::Tensor>()> make) {
+std::vector<at::Tensor> kept_tensors(const std::optional<KeptKey>& key, const at::TensorOptions& options,
+                                     c10::function_ref<std::vector<at::Tensor>()> make) {
   const auto place = key ? place_of(options) : std::nullopt;
   if (!place) {
     return make();
@@ -127,9 +143,9 @@ std::vector<at::Tensor> constants(const std::optional<ConstantKey>& key, const a
     }
   }
   Entry entry{*key, *place, made(make), {}, 0};
+  entry.bytes = bytes_of(entry.tensors);
   for (const auto& tensor : entry.tensors) {
     entry.versions.push_back(tensor._version());
-    entry.bytes += tensor.storage().nbytes();
   }
   auto tensors = entry.tensors;
   if (entry.bytes > kMostBytesOfOne) {
@@ -147,12 +163,12 @@ std::vector<at::Tensor> constants(const std::optional<ConstantKey>& key, const a
   return tensors;
 }
 
-at::Tensor constant(const std::optional<ConstantKey>& key, const at::TensorOptions& options,
-                    c10::function_ref<at::Tensor()> make) {
-  return constants(key, options, [&] { return std::vector{make()}; }).front();
+at::Tensor kept_tensor(const std::optional<KeptKey>& key, const at::TensorOptions& options,
+                       c10::function_ref<at::Tensor()> make) {
+  return kept_tensors(key, options, [&] { return std::vector{make()}; }).front();
 }
 
-void forget_constants() {
+void forget_kept_tensors() {
   auto& all = kept();
   const std::lock_guard lock(all.mutex);
   all.entries.clear();
