@@ -184,8 +184,13 @@ struct Mean : torch::autograd::Function<Mean> {
     layout.keys(problem.v).narrow(4, 0, width).copy_(v);
     layout.keys(problem.v).select(4, width).fill_(1);
     // Rounded as the products round them, so that forward and backward have the same directions.
-    problem.of_q = (directions * std::sqrt(root)).to(q.scalar_type()).to(of_sums.dtype());
-    problem.of_k = (directions / std::sqrt(root)).to(q.scalar_type()).to(of_sums.dtype());
+    const auto rounded = [&](double factor) {
+      auto scaled_directions = torch::empty(directions.sizes(), options);
+      at::mul_out(scaled_directions, directions, torch::scalar_tensor(factor, at::kDouble));
+      return scaled_directions.to(of_sums.dtype());
+    };
+    problem.of_q = rounded(std::sqrt(root));
+    problem.of_k = rounded(1 / std::sqrt(root));
 
     // w·x' and |x'|²/2 of queries and keys, whose difference is the logarithm of √m φ(x).
     const auto log_q = layout.all(wide_matmul(problem.q, problem.of_q.t()));
@@ -205,7 +210,7 @@ struct Mean : torch::autograd::Function<Mean> {
       g.masked_fill_(exists->logical_not(), 0);
     }
     // The logarithms of f_i but for w·x', the largest features of the keys and c_i.
-    const auto rest = off(layout.all(problem.q), root).neg_().sub_(std::log(static_cast<double>(count)));
+    const auto rest = off(layout.all(problem.q), -root).sub_(std::log(static_cast<double>(count)));
 
     problem.f = torch::empty(log_q.sizes(), options);
     problem.highest = torch::empty_like(rest);
