@@ -43,15 +43,15 @@ TEST_F(KeptTensors, OtherNamesNumbersAndTypesHaveTensorsOfTheirOwn) {
   ask(KeptKey{"mask", {3}});
   ask(KeptKey{"index", {3, 5}});
   ask(KeptKey{"mask", {3, 5}}, at::kFloat);
-  ask(KeptKey{"mask", {3, 5}}.with("bias"));
-  ask(KeptKey{"mask", {3}}.with("bias", {5}));
+  ask(ops::more_of(KeptKey{"mask", {3, 5}}, "bias"));
+  ask(ops::more_of(KeptKey{"mask", {3}}, "bias", {5}));
   EXPECT_EQ(made, 7);
   EXPECT_EQ(ask(KeptKey{"mask", {3, 5}}).sum().item<int64_t>(), 4);
 }
 
 TEST_F(KeptTensors, WithoutAKeyNothingIsKept) {
   ask(std::nullopt);
-  ask(std::nullopt);
+  ask(ops::more_of(std::nullopt, "bias", {5}));
   EXPECT_EQ(made, 2);
 }
 

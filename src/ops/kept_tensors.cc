@@ -120,11 +120,15 @@ TORCH_LIBRARY_FRAGMENT(dba, m) {
 
 }  // namespace
 
-KeptKey KeptKey::with(const std::string& part, const std::vector<int64_t>& more) const {
-  KeptKey key{name + "." + part, numbers};
-  key.numbers.insert(key.numbers.end(), more.begin(), more.end());
-  key.numbers.push_back(std::ssize(more));  // where these begin
-  return key;
+std::optional<KeptKey> more_of(const std::optional<KeptKey>& key, const std::string& part,
+                               const std::vector<int64_t>& more) {
+  if (!key) {
+    return std::nullopt;
+  }
+  KeptKey larger{key->name + "." + part, key->numbers};
+  larger.numbers.insert(larger.numbers.end(), more.begin(), more.end());
+  larger.numbers.push_back(std::ssize(more));  // where these begin
+  return larger;
 }
 
 std::vector<at::Tensor> kept_tensors(const std::optional<KeptKey>& key, const at::TensorOptions& options,

@@ -18,9 +18,11 @@ struct KeptKey {
   std::vector<int64_t> numbers;
 
   bool operator==(const KeptKey&) const = default;
-  /// Of tensors that are made of these and of more numbers.
-  KeptKey with(const std::string& part, const std::vector<int64_t>& more = {}) const;
 };
+
+/// The key of tensors that are made of what `key` decides and of more numbers; none without one.
+std::optional<KeptKey> more_of(const std::optional<KeptKey>& key, const std::string& part,
+                               const std::vector<int64_t>& more = {});
 
 /// make(), or what it gave for an earlier call of the process with this key, type, device and stream. Nobody may write
 /// into the tensors. Kept are the latest ones, of 16 MB at most and 64 MB together; none without a key, in a call that

@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "ops/arguments.h"
+
 namespace dba::zoo {
 namespace {
 
@@ -89,9 +91,8 @@ Tensor agreement_composed(const Tensor& code_q, const Tensor& code_k, at::Scalar
 }
 
 Tensor agreement(const Tensor& code_q, const Tensor& code_k, at::ScalarType type) {
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("dba::code_agreement", "")
-                                    .typed<Tensor(const Tensor&, const Tensor&, at::ScalarType)>();
+  static const auto operation =
+      ops::typed_operator<Tensor(const Tensor&, const Tensor&, at::ScalarType)>("dba::code_agreement");
   return operation.call(code_q, code_k, type);
 }
 

@@ -131,8 +131,7 @@ Tensor fused_blocks(const Tensor& queries, const std::vector<Seen>& seen, double
   };
   Tensor bias;
   if (masked) {
-    const auto of_bias = key ? std::optional(key->with("bias", {batch, heads})) : std::nullopt;
-    bias = ops::kept_tensor(of_bias, queries.options(), [&] {
+    bias = ops::kept_tensor(ops::more_of(key, "bias", {batch, heads}), queries.options(), [&] {
       const auto mask = joined_masks(seen);
       return added(
           by_sequence ? laid(mask.expand({1, heads, count, -1, -1})) : laid(mask.expand({batch, -1, count, -1, -1})),
@@ -150,8 +149,8 @@ at::Tensor attend_blocks(const at::Tensor& queries, const std::vector<Seen>& see
                          const std::optional<ops::KeptKey>& key) {
   const bool everything = std::none_of(seen.begin(), seen.end(), is_masked);
   const bool in_one = queries.is_cpu() && mostly_shared(queries, seen);
-  const bool fused = !in_one && fits(queries, queries.size(0) * queries.size(2), dropout);
-  if (fused && (everything || takes_masks(queries))) {
+  const bool fuses = !in_one && fits(queries, queries.size(0) * queries.size(2), dropout);
+  if (fuses && (everything || takes_masks(queries))) {
     return fused_blocks(queries, seen, dropout, key);
   }
   return transient_map_attention(queries, seen, dropout);
@@ -177,7 +176,7 @@ at::Tensor attend_all(const at::Tensor& queries, const Blocks& blocks, const at:
                       double dropout) {
   const bool fuses = fits(queries, queries.size(0), dropout) && takes_masks(queries);
   if (fuses && !blocks.real().defined()) {
-    return at::scaled_dot_product_attention(queries, keys.flatten(2, 3), values.flatten(2, 3), {}, dropout);
+    return fused(queries, keys.flatten(2, 3), values.flatten(2, 3), /*bias=*/{}, dropout);
   }
   const auto tokens = [](const Tensor& of) { return of.flatten(2, 3).unsqueeze(2); };
   const auto exists = blocks.real().defined() ? key_mask(blocks.valid().flatten(1).unsqueeze(1)) : Tensor();

@@ -144,10 +144,10 @@ Blocks Blocks::square(const Sequences& sequences) {
 
 at::Tensor Blocks::take(const at::Tensor& rows, int64_t heads) const {
   const auto width = rows.size(1) / heads;
-  at::Tensor grid;  // (B, blocks·size, H·w)
   if (full_) {
     return rows.reshape({batch, count, size, heads, width}).permute({0, 3, 1, 2, 4});
   }
+  at::Tensor grid;  // (B, blocks·size, H·w)
   if (plain_) {
     const auto tokens = sequences_.padded_length;
     grid = at::constant_pad_nd(rows.reshape({batch, tokens, rows.size(1)}), {0, 0, 0, count * size - tokens});
@@ -191,8 +191,7 @@ at::Tensor key_mask(const at::Tensor& valid) {
 at::Tensor BlockList::of(const at::Tensor& blocks) const {
   const auto batch = blocks.size(0), heads = blocks.size(1), count = blocks.size(2);
   if (!row_.defined()) {
-    const auto key = key_ ? std::optional(key_->with("rows", {batch, heads, count})) : std::nullopt;
-    row_ = ops::kept_tensor(key, index_.options(), [&] {
+    row_ = ops::kept_tensor(ops::more_of(key_, "rows", {batch, heads, count}), index_.options(), [&] {
       const auto sequence =
           torch::arange(0, batch * count * heads, count * heads, index_.options()).view({-1, 1, 1, 1});
       const auto head = torch::arange(heads, index_.options()).view({-1, 1});

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "nn/transformed.h"
+#include "ops/arguments.h"
 
 namespace dba::zoo {
 namespace {
@@ -11,15 +12,12 @@ namespace {
 using at::Tensor;
 
 Tensor forward_operator(const Tensor& x) {
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("dba::elu_plus_one_forward", "").typed<Tensor(const Tensor&)>();
+  static const auto operation = ops::typed_operator<Tensor(const Tensor&)>("dba::elu_plus_one_forward");
   return operation.call(x);
 }
 
 Tensor backward_operator(const Tensor& dy, const Tensor& feature) {
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("dba::elu_plus_one_backward", "")
-                                    .typed<Tensor(const Tensor&, const Tensor&)>();
+  static const auto operation = ops::typed_operator<Tensor(const Tensor&, const Tensor&)>("dba::elu_plus_one_backward");
   return operation.call(dy, feature);
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "nn/transformed.h"
+#include "ops/checks.h"
 #include "zoo/blocks.h"
 #include "zoo/members.h"
 #include "zoo/real_spectrum.h"
@@ -36,7 +37,7 @@ at::Tensor transform_each(const at::Tensor& x, const at::Tensor& lengths) {
 /// not all n. Of real rows half the columns are enough, see real_spectrum.
 at::Tensor transformed(const at::Tensor& x, const std::optional<at::Tensor>& lengths) {
   const auto type = x.scalar_type();
-  const auto wide = type == at::kHalf || type == at::kBFloat16 ? x.to(at::kFloat) : x;
+  const auto wide = x.to(ops::accumulation_type(type));
   const auto width = x.size(2);
   if (!lengths) {
     const auto half = at::_fft_r2c(wide, {1, 2}, /*normalization=*/0, /*onesided=*/true);

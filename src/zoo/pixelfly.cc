@@ -9,6 +9,7 @@
 namespace dba::zoo {
 namespace {
 
+/// Tokens up to which one masked map is faster on a GPU than blocks.
 constexpr int64_t kMostOnOneMap = 1024;
 
 class Pixelfly : public ZooAttention {

@@ -3,6 +3,8 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "ops/arguments.h"
+
 namespace dba::zoo {
 namespace {
 
@@ -38,9 +40,8 @@ Tensor real_spectrum_composed(const Tensor& half, int64_t width, at::ScalarType 
 }
 
 Tensor real_spectrum(const Tensor& half, int64_t width, at::ScalarType type) {
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("dba::real_spectrum", "")
-                                    .typed<Tensor(const Tensor&, int64_t, at::ScalarType)>();
+  static const auto operation =
+      ops::typed_operator<Tensor(const Tensor&, int64_t, at::ScalarType)>("dba::real_spectrum");
   return operation.call(half, width, type);
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/arguments.h"
+
 namespace dba::zoo {
 namespace {
 
@@ -113,9 +115,7 @@ Tensor sums_beyond_composed(const Tensor& x, int64_t before, int64_t after) {
 }
 
 Tensor sums_beyond(const Tensor& x, int64_t before, int64_t after) {
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("dba::sums_beyond", "")
-                                    .typed<Tensor(const Tensor&, int64_t, int64_t)>();
+  static const auto operation = ops::typed_operator<Tensor(const Tensor&, int64_t, int64_t)>("dba::sums_beyond");
   return operation.call(x, before, after);
 }
 
